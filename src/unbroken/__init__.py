@@ -1,0 +1,1 @@
+"""Exact, incremental checkpoints for reinforcement learning."""

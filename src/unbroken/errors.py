@@ -1,0 +1,166 @@
+"""Every error that Unbroken raises, one class per decision a caller can make.
+
+```
+UnbrokenError
+├── ConfigError            an argument, a setting or a file cannot be used; nothing was done
+├── StoreError             the place where checkpoints live failed
+│   ├── StoreUnavailable   the operation may succeed when tried again
+│   ├── StoreFull          no room or quota left; what was committed is intact
+│   ├── StoreDenied        read-only or not permitted
+│   └── ObjectMissing      an object that should be there is not
+├── RunBusy                another live process works on this run
+├── Fenced                 a newer process took the run over: stop at once
+├── CommitConflict         somebody else took this sequence number: take the next
+├── AmbiguousCommit        it is unknown whether the commit happened: look before repeating
+├── CorruptObject          bytes differ from their digest: fall back to an older checkpoint
+├── UnsupportedFormat      written by a newer Unbroken, or needs a feature this one lacks
+├── Untrusted              holds pickled parts and no valid signature
+├── NotCapturable          a part of the state cannot be saved faithfully
+├── StateMismatch          the checkpoint does not fit what the script built
+├── RestoreFailed          after the restore the state is not what was saved
+├── NoUsableCheckpoint     commits exist, none can be used
+├── SaveFailed             a save in the background failed; raised at the next call
+└── InternalError          a bug in Unbroken; please report it
+```
+
+Each carries `hint`, the next step in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class UnbrokenError(Exception):
+    """Base of all errors of this package.
+
+    `str(error)` is one sentence that says what happened; `hint` is the next step, or empty.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class ConfigError(UnbrokenError, ValueError):
+    """An argument, a setting or a file cannot be used. Nothing was done."""
+
+
+class StoreError(UnbrokenError, OSError):
+    """The store failed. `key` is the object it was about, relative to the store."""
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer or failed in passing; the same operation may succeed later."""
+
+
+class StoreFull(StoreError):
+    """No room or quota is left. Everything that was committed before is intact."""
+
+
+class StoreDenied(StoreError):
+    """The store is read-only, or this user may not write to it."""
+
+
+class ObjectMissing(StoreError, KeyError):
+    """An object that should exist does not."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return UnbrokenError.__str__(self)
+
+
+class RunBusy(UnbrokenError):
+    """Another live process works on this run."""
+
+
+class Fenced(UnbrokenError):
+    """A newer process has taken this run over; this one must stop writing at once."""
+
+
+class CommitConflict(UnbrokenError):
+    """Another writer took the sequence number; the same content may be committed under the next."""
+
+
+class AmbiguousCommit(UnbrokenError):
+    """The store failed while committing and cannot say whether the commit happened."""
+
+
+class CorruptObject(UnbrokenError):
+    """The bytes of an object differ from what was recorded when it was written."""
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "", digest: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.digest = digest
+
+
+class UnsupportedFormat(UnbrokenError):
+    """The format is newer than this Unbroken, or needs a feature that it lacks."""
+
+
+class Untrusted(UnbrokenError):
+    """The checkpoint holds pickled parts and carries no valid signature. None was executed."""
+
+    def __init__(self, message: str, *, hint: str = "", places: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.places = tuple(places)
+
+
+class NotCapturable(UnbrokenError):
+    """A part of the state can be neither saved nor kept from the freshly built object."""
+
+    def __init__(self, message: str, *, hint: str = "", place: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
+class StateMismatch(UnbrokenError):
+    """The checkpoint does not fit the objects that the script has built. Nothing was touched.
+
+    `differences` lists each one, as text.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", differences: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.differences = tuple(differences)
+
+    def __str__(self) -> str:
+        shown = [f"\n  - {line}" for line in self.differences[:20]]
+        if len(self.differences) > 20:
+            shown.append(f"\n  - … and {len(self.differences) - 20} more")
+        return self.message + "".join(shown) + (f"\n{self.hint}" if self.hint else "")
+
+
+class RestoreFailed(UnbrokenError):
+    """The live state after the restore is not what was saved; the process must not train on."""
+
+
+class NoUsableCheckpoint(UnbrokenError):
+    """Commits exist and none can be used. `reasons` holds one line for each."""
+
+    def __init__(self, message: str, *, hint: str = "", reasons: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.reasons = tuple(reasons)
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  - {reason}" for reason in self.reasons)
+        return self.message + lines + (f"\n{self.hint}" if self.hint else "")
+
+
+class SaveFailed(UnbrokenError):
+    """A save that ran in the background failed. `__cause__` says why.
+
+    Raised at the next call on the engine, at the latest by `close()`.
+    """
+
+
+class InternalError(UnbrokenError):
+    """A bug in Unbroken."""

@@ -1,0 +1,45 @@
+"""Words that every layer shares. Nothing here does anything."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NewType
+
+Digest = NewType("Digest", str)
+"""Identity of a blob: ``b3:`` or ``sha256:`` followed by lower-case hex of its uncompressed bytes."""
+
+Epoch = NewType("Epoch", int)
+"""Number of the process that may write to a run; a later process has a larger one."""
+
+Sequence = NewType("Sequence", int)
+"""Number of a commit within its run, counted from 1, never reused."""
+
+Step = NewType("Step", int)
+"""The framework's own global step: environment steps over all environments."""
+
+WriteId = NewType("WriteId", str)
+"""Random name of one attempt to write, so that no name is ever used twice."""
+
+Place = NewType("Place", str)
+"""Where a value stands in the state: keys from a root downward, joined as in RFC 6901 (JSON
+pointer) without the leading slash: ``model/policy/optimizer/state/#0/exp_avg``."""
+
+
+class Fidelity(str, Enum):
+    """What a component promises after a restore."""
+
+    EXACT = "exact"
+    APPROXIMATE = "approximate"
+    NOT_CAPTURED = "not captured"
+
+
+class Missing(Enum):
+    """The type of `MISSING`: no object stands at this place."""
+
+    MISSING = "missing"
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING

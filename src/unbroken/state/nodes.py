@@ -29,26 +29,26 @@ class Identity(Node):
     id: int = 0
 
 
-class Float(Node, tag="float"):
+class Float(Node, tag="float", kw_only=True):
     """NaN and infinities, which JSON cannot hold. `v`: ``inf``, ``-inf``, ``nan`` or the 16 hex digits of the bits."""
 
     v: str
 
 
-class Int(Node, tag="int"):
+class Int(Node, tag="int", kw_only=True):
     """An integer beyond 64 bits, as a hexadecimal literal."""
 
     v: str
 
 
-class Bytes(Identity, tag="bytes"):
+class Bytes(Identity, tag="bytes", kw_only=True):
     """`bytes`, or `bytearray` when `mutable`."""
 
     v: bytes
     mutable: bool = False
 
 
-class List(Identity, tag="list"):
+class List(Identity, tag="list", kw_only=True):
     """A list; `c` names a subclass, `a` holds a subclass's attributes."""
 
     v: list[Value]
@@ -56,7 +56,7 @@ class List(Identity, tag="list"):
     a: dict[str, Value] = {}
 
 
-class Packed(Identity, tag="packed"):
+class Packed(Identity, tag="packed", kw_only=True):
     """A long list of floats (`t` = "f") or of 64-bit ints ("i"), as one little-endian array."""
 
     t: str
@@ -65,14 +65,14 @@ class Packed(Identity, tag="packed"):
     data: bytes = b""
 
 
-class Tuple(Node, tag="tuple"):
+class Tuple(Node, tag="tuple", kw_only=True):
     """A tuple or, with `c`, a named tuple."""
 
     v: list[Value]
     c: str = ""
 
 
-class Set(Identity, tag="set"):
+class Set(Identity, tag="set", kw_only=True):
     """A set or frozenset, its members sorted by `repr`. Iteration order does not come back."""
 
     v: list[Value]
@@ -80,13 +80,13 @@ class Set(Identity, tag="set"):
     c: str = ""
 
 
-class Deque(Identity, tag="deque"):
+class Deque(Identity, tag="deque", kw_only=True):
     v: list[Value]
     m: int | None = None
     c: str = ""
 
 
-class Dict(Identity, tag="dict"):
+class Dict(Identity, tag="dict", kw_only=True):
     """A dict in its own order: `v` if all keys are strings, else `kv` as pairs."""
 
     v: dict[str, Value] | None = None
@@ -96,7 +96,7 @@ class Dict(Identity, tag="dict"):
     a: dict[str, Value] = {}
 
 
-class Array(Identity, tag="array"):
+class Array(Identity, tag="array", kw_only=True):
     """A numpy array that owns its memory. `d` dtype, `s` shape, `o` memory order.
 
     `rows` >= 0: only so many leading rows were ever written (a ring buffer that is not full); the
@@ -111,7 +111,7 @@ class Array(Identity, tag="array"):
     rows: int = -1
 
 
-class ObjectArray(Identity, tag="objects"):
+class ObjectArray(Identity, tag="objects", kw_only=True):
     """A numpy array of Python objects, its elements in C order."""
 
     s: tuple[int, ...]
@@ -119,7 +119,7 @@ class ObjectArray(Identity, tag="objects"):
     rows: int = -1
 
 
-class View(Identity, tag="view"):
+class View(Identity, tag="view", kw_only=True):
     """A numpy array that shares the memory of another: byte offset and strides into `of`."""
 
     of: Value
@@ -129,7 +129,7 @@ class View(Identity, tag="view"):
     st: tuple[int, ...]
 
 
-class Object(Identity, tag="object"):
+class Object(Identity, tag="object", kw_only=True):
     """An object of class `c`: attributes `a`, slots `s`, and what its captor adds, `x`."""
 
     c: str
@@ -138,7 +138,7 @@ class Object(Identity, tag="object"):
     x: dict[str, Value] = {}
 
 
-class Coded(Identity, tag="coded"):
+class Coded(Identity, tag="coded", kw_only=True):
     """A value that the codec named `k` writes and reads; `c` names its class where it matters."""
 
     k: str
@@ -146,7 +146,7 @@ class Coded(Identity, tag="coded"):
     c: str = ""
 
 
-class Function(Identity, tag="function"):
+class Function(Identity, tag="function", kw_only=True):
     """A function, never rebuilt from the document: `q` name, `h` hash of its code, `cl` closure cells."""
 
     q: str
@@ -155,32 +155,32 @@ class Function(Identity, tag="function"):
     of: Value = None
 
 
-class Method(Node, tag="method"):
+class Method(Node, tag="method", kw_only=True):
     """A bound method: attribute `n` of the object `of`."""
 
     n: str
     of: Value
 
 
-class Partial(Identity, tag="partial"):
+class Partial(Identity, tag="partial", kw_only=True):
     f: Value
     a: Value
     k: Value
 
 
-class Class(Node, tag="class"):
+class Class(Node, tag="class", kw_only=True):
     """A class, a module or another constant of the program, by name; never imported."""
 
     q: str
 
 
-class External(Identity, tag="external"):
+class External(Identity, tag="external", kw_only=True):
     """Kept from the freshly built object, because it cannot travel (a socket, a lock, a window)."""
 
     c: str
 
 
-class Opaque(Identity, tag="opaque"):
+class Opaque(Identity, tag="opaque", kw_only=True):
     """A pickle. Loaded only from a checkpoint that is trusted."""
 
     c: str
@@ -188,20 +188,20 @@ class Opaque(Identity, tag="opaque"):
     data: bytes = b""
 
 
-class Ref(Node, tag="ref"):
+class Ref(Node, tag="ref", kw_only=True):
     """The object whose node in this component has this `id`."""
 
     to: int
 
 
-class Link(Node, tag="link"):
+class Link(Node, tag="link", kw_only=True):
     """The object at this place of another component."""
 
     to: str
     in_: str = msgspec.field(name="in")
 
 
-class Scope(Node, tag="scope"):
+class Scope(Node, tag="scope", kw_only=True):
     """The state of another process (an environment worker), with its own numbers.
 
     `blobs[i]` is the index, in the component around it, of the scope's blob i.

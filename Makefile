@@ -1,0 +1,24 @@
+# make demo     train, kill, resume and compare: about two minutes
+# make test     all tests
+# make check    lint, types, layering
+# make coverage branch coverage of the core
+# make clean    remove what these made
+
+.PHONY: demo test check coverage clean
+
+demo:
+	@scripts/install demo
+	@.venv/bin/python demo/run.py
+
+test:
+	@scripts/test
+
+check:
+	@scripts/check
+
+coverage:
+	@scripts/coverage
+
+clean:
+	rm -rf .venv demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests demo examples -name __pycache__ -prune -exec rm -rf {} +

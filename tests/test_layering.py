@@ -1,0 +1,94 @@
+"""The import order of the layers, as ARCHITECTURE.md draws it, read from the source without running it.
+
+Holds for imports inside functions too: an import that comes late is still a dependency.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "unbroken"
+LAYERS = (
+    {"errors", "types"},
+    {"state"},
+    {"format"},
+    {"store"},
+    {"repo"},
+    {"engine"},
+    {"capture"},
+    {"adapters"},
+    {"cli", "report", "proving"},
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+FACES = {"", "sb3", "run", "testing"}
+"""Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
+FRAMEWORKS = frozenset({"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"})
+NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym)\b")
+
+FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+every_file = pytest.mark.parametrize("file", FILES, ids=str)
+
+
+def layer_of(file: Path) -> str:
+    first = file.with_suffix("").parts[0]
+    return "" if first == "__init__" else first
+
+
+def imports(source: str, package: list[str]) -> Iterator[str]:
+    """Yield the dotted name of all that `source`, a module of `package`, imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *([node.module] if node.module else [])]
+            yield from (".".join([*module, alias.name]) for alias in node.names)
+
+
+def imports_of(file: Path) -> set[str]:
+    return set(imports((SOURCE / file).read_text(), ["unbroken", *file.parent.parts]))
+
+
+def strings(source: str) -> Iterator[str]:
+    """Yield every string of the program that is no docstring."""
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+@every_file
+def test_imports_go_downward(file: Path) -> None:
+    here = layer_of(file)
+    assert here in RANK or here in FACES, f"{here} stands in no layer: add it to LAYERS and to ARCHITECTURE.md"
+    for name in imports_of(file):
+        parts = name.split(".")
+        if parts[0] != "unbroken" or here in FACES:
+            continue
+        there = parts[1]
+        assert there in RANK, f"{name} is a public face, above all layers"
+        assert RANK[there] <= RANK[here], f"{here} must not know {name}"
+
+
+@every_file
+def test_frameworks_are_imported_in_capture_and_adapters_only(file: Path) -> None:
+    if layer_of(file) not in {"capture", "adapters"}:
+        assert not {name.split(".")[0] for name in imports_of(file)} & FRAMEWORKS
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if RANK.get(layer_of(f), 99) <= RANK["engine"]], ids=str)
+def test_no_frameworks_name_in_the_engine_and_below(file: Path) -> None:
+    """What is special about a framework is data that its adapter hands over."""
+    assert [text for text in strings((SOURCE / file).read_text()) if NAMED.search(text)] == []
+
+
+def test_the_reader_sees_late_and_relative_imports_and_skips_docstrings() -> None:
+    source = '"""torch"""\ndef f():\n    import torch.nn\n    from ..repo import x\n    from . import y\n    return "gym"\n'
+    assert set(imports(source, ["unbroken", "state"])) == {"torch.nn", "unbroken.repo.x", "unbroken.state.y"}
+    assert list(strings(source)) == ["gym"]

@@ -1,0 +1,121 @@
+"""Which commits to keep: a pure plan that can be printed before anything is deleted.
+
+Invariants: a commit that can be used is always kept if any exists; and as long as a good one exists,
+a good one is kept, however many bad ones (non-finite weights) came after it. Whatever the rules say,
+a pinned commit stays.
+
+Not promised: that disk space is gained. Packs are shared by checkpoints; `collect.py` finds out
+which of them nobody needs any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from unbroken.errors import ConfigError
+from unbroken.repo.commit import Commit
+from unbroken.types import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Keep the commit whose `metric` is largest (`mode="max"`) or smallest."""
+
+    metric: str
+    mode: Literal["max", "min"] = "max"
+
+    def __post_init__(self) -> None:
+        if not self.metric:
+            raise ConfigError("The best checkpoint needs the name of a metric.")
+        if self.mode not in ("max", "min"):
+            raise ConfigError(f"The mode of a metric is 'max' or 'min', not {self.mode!r}.")
+
+    def choose(self, commits: Iterable[Commit]) -> Commit | None:
+        """Return the best good commit, of equals the newest; None if no good one has a finite value."""
+        sign = 1.0 if self.mode == "max" else -1.0
+        ranked = [
+            (sign * value, commit.sequence, commit)
+            for commit in commits
+            if commit.good and (value := commit.metrics.get(self.metric)) is not None and math.isfinite(value)
+        ]
+        return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What happens to one commit: it is kept if there is a reason to."""
+
+    commit: Commit
+    reasons: tuple[str, ...]
+
+    @property
+    def keep(self) -> bool:
+        return bool(self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """The decision on every commit, newest first. `str()` of it is a table."""
+
+    decisions: tuple[Decision, ...]
+
+    @property
+    def kept(self) -> tuple[Commit, ...]:
+        return tuple(decision.commit for decision in self.decisions if decision.keep)
+
+    @property
+    def dropped(self) -> tuple[Commit, ...]:
+        return tuple(decision.commit for decision in self.decisions if not decision.keep)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{'keep' if decision.keep else 'drop'}  {decision.commit.sequence:>6}  "
+            f"step {decision.commit.step:<12}  {', '.join(decision.reasons)}".rstrip()
+            for decision in self.decisions
+        )
+
+
+def plan_retention(
+    commits: Iterable[Commit],
+    *,
+    keep_last: int,
+    best: Best | None = None,
+    keep_first: bool = False,
+    pins: Collection[Sequence] = (),
+    damaged: Collection[Sequence] = (),
+) -> RetentionPlan:
+    """Decide which of `commits` to keep.
+
+    `damaged` are commits known not to load. They are kept by nothing but a pin, and the others are
+    counted as if they did not exist.
+
+    Raises:
+        ConfigError: `keep_last` is below 1.
+    """
+    if keep_last < 1:
+        raise ConfigError(f"At least one checkpoint must be kept, not {keep_last}.", hint="Set keep_last=1 or more.")
+    newest_first = sorted(commits, key=lambda commit: commit.sequence, reverse=True)
+    usable = [commit for commit in newest_first if commit.sequence not in damaged]
+    reasons: dict[Sequence, list[str]] = {commit.sequence: [] for commit in newest_first}
+
+    for commit in usable[:keep_last]:
+        reasons[commit.sequence].append(f"one of the last {keep_last}")
+    good = next((commit for commit in usable if commit.good), None)
+    if good is not None and not reasons[good.sequence]:
+        reasons[good.sequence].append("the last good one")
+    if best is not None and (winner := best.choose(usable)) is not None:
+        reasons[winner.sequence].append(f"best {best.metric}")
+    finals: set[int] = set()
+    for commit in usable:
+        if commit.position == "end" and commit.segment not in finals:
+            finals.add(commit.segment)
+            reasons[commit.sequence].append(f"end of segment {commit.segment}")
+    if keep_first and usable:
+        reasons[usable[-1].sequence].append("the first")
+    for commit in newest_first:
+        if commit.sequence in pins:
+            reasons[commit.sequence].append("pinned")
+    return RetentionPlan(tuple(Decision(commit, tuple(reasons[commit.sequence])) for commit in newest_first))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+from unbroken.repo.process import Process, current
+
+
+def test_this_process_is_alive_and_stable() -> None:
+    assert current() == current()
+    assert current().is_alive() is True
+
+
+def test_a_process_that_ended_is_dead() -> None:
+    child = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from unbroken.repo.process import current as c\n"
+            "p = c(); print(p.pid, p.start, p.boot_id, p.host, flush=True); input()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    pid, start, boot, host = child.stdout.readline().split()
+    process = Process(int(pid), start, boot, host)
+    assert process.is_alive() is True
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert process.is_alive() is False, "a zombie holds nothing"
+    child.communicate()
+    assert process.is_alive() is False
+
+
+def test_the_same_number_with_another_start_is_another_process() -> None:
+    assert replace(current(), start="1").is_alive() is False
+
+
+def test_the_same_number_after_a_reboot_is_another_process() -> None:
+    assert replace(current(), boot_id="another boot").is_alive() is False
+
+
+def test_nothing_is_claimed_about_another_host() -> None:
+    assert replace(current(), host="elsewhere").is_alive() is None
+
+
+def test_nothing_is_claimed_without_a_start_time() -> None:
+    assert replace(current(), start="").is_alive() is None
+
+
+def test_it_names_itself() -> None:
+    assert str(Process(7, "1", "b", "node3")) == "process 7 on node3"

@@ -42,9 +42,10 @@ class Int(Node, tag="int", kw_only=True):
 
 
 class Bytes(Identity, tag="bytes", kw_only=True):
-    """`bytes`, or `bytearray` when `mutable`."""
+    """`bytes`, or `bytearray` when `mutable`; inline as `v`, or as blob `b`."""
 
-    v: bytes
+    v: bytes = b""
+    b: int = -1
     mutable: bool = False
 
 
@@ -259,6 +260,11 @@ def children(node: AnyNode) -> Iterator[tuple[str, Value]]:
         yield "keywords", node.k
     elif isinstance(node, Scope):
         yield from node.roots.items()
+
+
+def class_name(cls: type) -> str:
+    """Return the name under which a class stands in documents: ``module:Qualname``."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def escape(key: str) -> str:

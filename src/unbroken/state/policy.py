@@ -63,9 +63,12 @@ class Captor(Protocol):
 CaptorRule = Callable[[Any], "Captor | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Policy:
-    """How to walk one framework's objects. Class names are ``module:Qualname`` of a base class."""
+    """How to walk one framework's objects. Class names are ``module:Qualname`` of a base class.
+
+    Compared by identity and without slots, because lookups are remembered for each policy.
+    """
 
     skip: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Attributes that belong to the process, not to the run."""
@@ -86,7 +89,8 @@ class Policy:
     captors: tuple[CaptorRule, ...] = ()
     """Asked in order for each object that has attributes; the first captor found is used."""
     rings: tuple[Callable[[Any], Mapping[str, int] | None], ...] = ()
-    """Asked for each object: attribute name -> number of leading rows ever written, or None."""
+    """Asked for each object: attribute name -> number of leading rows ever written, or None. Holds
+    for every array inside the attribute (a dict of arrays, say)."""
     tables: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
     """Base class -> function that names the tensors of an object (`state_dict` names)."""
     volatile: frozenset[str] = frozenset()

@@ -1,0 +1,317 @@
+"""A saved state laid over freshly built objects: first a plan that touches nothing, then its writes.
+
+At each place the twin's own object is used if its class fits and no other saved object has taken it;
+otherwise a new one is built. One rule serves environment wrappers and info dicts alike: what decides is
+the place, not the class. Objects of structural classes (modules, environments, …) are never built.
+
+Security: no code comes from a document. Functions, classes and methods are only ever ones that the
+twin holds; a class may be built only if it is loaded already, from a trusted package, and has no
+`__del__`; pickles are refused unless the caller trusts the checkpoint. Not promised: that hostile
+attribute values do no harm in a library's own later code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unbroken.errors import CorruptObject, InternalError, StateMismatch
+from unbroken.state.lookup import Facts, lookup
+from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape
+from unbroken.state.places import index
+from unbroken.state.policy import Phase, Policy
+from unbroken.state.snapshot import Blob, Snapshot
+from unbroken.state.walk import Frame, Walk, place_of, walk
+from unbroken.types import MISSING
+
+TRUSTED = frozenset({"numpy", "collections", "__main__"})
+"""Top-level packages whose classes may always be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that a plan found. `level`:
+
+    - error: the checkpoint does not fit; nothing may be applied
+    - changed: the program's new version stays (a function with other code)
+    - kept: a setting that the caller asked to keep from the twin
+    - replaced: an array of another shape or dtype took the twin's place
+    - removed: the twin has an attribute that the saved object no longer had
+    - lost: saved, kept from outside, and absent in the twin
+    - untrusted: a pickle that was not loaded, because the checkpoint is not trusted
+    - fresh: the twin has a root that was not saved; it stays as it is
+    """
+
+    level: str
+    place: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.detail}"
+
+
+def same(a: object, b: object) -> bool:
+    """Whether two planned values need no write: the same object, or the same plain bits."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or type(a) not in PLAIN:
+        return False
+    return repr(a) == repr(b) if type(a) is float else a == b
+
+
+class Graft:
+    """The plan. Made by `plan`; codecs and captors get it to register their part."""
+
+    def __init__(
+        self, saved: Snapshot, policy: Policy, twin: Walk, *, keep: Collection[str], trusted: bool
+    ) -> None:
+        self.saved = saved
+        self.policy = policy
+        self.trusted = trusted
+        self.differences: list[Difference] = []
+        self.built: Counter[str] = Counter()
+        """Classes of which new objects are built, with how many."""
+        self.callables: Mapping[str, object] = twin.callables
+        self.owners: list[type] = []
+        """Classes whose attributes are being planned, innermost last."""
+        self._lookup = lookup(policy)
+        self._index = index(saved)
+        self._keep = frozenset(keep)
+        self._trust = self._trusted_packages(twin)
+        self._objects: dict[int, object] = {}
+        self._taken: dict[int, object] = {}
+        self._writes: list[tuple[Phase, Callable[..., object], tuple[object, ...]]] = []
+        self._component = ""
+        self._node: Node | None = None
+        self._at: Frame = None
+
+    # ------------------------------------------------------------------ for codecs and captors
+
+    @property
+    def place(self) -> str:
+        """Where the plan stands."""
+        return place_of(self._at)
+
+    @property
+    def errors(self) -> list[Difference]:
+        """What keeps this plan from being applied."""
+        return [d for d in self.differences if d.level == "error"]
+
+    def error(self, detail: str) -> None:
+        """Say that the checkpoint does not fit here."""
+        self.note("error", detail)
+
+    def note(self, level: str, detail: str) -> None:
+        """Say something about the present place; see Difference for the levels."""
+        self.differences.append(Difference(level, self.place, detail))
+
+    def refuse(self, detail: str, twin: object) -> Any:
+        """Say that the checkpoint does not fit here, and return something to go on planning with."""
+        self.error(detail)
+        return None if twin is MISSING else twin
+
+    def write(self, function: Callable[..., object], *args: object, phase: Phase = Phase.WRITE) -> None:
+        """Have `function(*args)` called by `apply`."""
+        self._writes.append((phase, function, args))
+
+    def bytes_of(self, b: int, data: bytes) -> Blob:
+        """Return the bytes that `Walk.pack` wrote. Read-only: copy what becomes part of the live state."""
+        if b < 0:
+            return np.frombuffer(data, np.uint8)
+        blobs = self.saved.components[self._component].blobs
+        if b >= len(blobs):
+            raise CorruptObject(f"{self.place} names blob {b} of {len(blobs)} in {self._component}.")
+        return blobs[b]
+
+    def claim(self, twin: object) -> bool:
+        """Take the twin's object for the present place. False if another saved object has taken it."""
+        if twin is MISSING or id(twin) in self._taken:
+            return False
+        self._taken[id(twin)] = twin
+        return True
+
+    def register(self, value: object) -> None:
+        """Make `value` the object of the node being planned, for references from inside it."""
+        if self._node is not None:
+            self._objects[id(self._node)] = value
+
+    def keeps(self, key: str) -> bool:
+        """Whether the caller asked to keep what the twin has under `key` of the present place."""
+        return bool(self._keep) and f"{self.place}/{escape(key)}" in self._keep
+
+    def here(self, node: Value, twin: object = MISSING) -> Any:
+        """Plan a value at the present place: for a codec whose payload is one other value."""
+        return node if type(node) in PLAIN else self._plan(node, twin)  # type: ignore[arg-type]
+
+    def value(self, key: str, node: Value, twin: object = MISSING) -> Any:
+        """Plan what stands under `key`, over the twin's object there; return the object to use."""
+        self._at = (self._at, key)
+        try:
+            if self._keep and twin is not MISSING and self.place in self._keep:
+                return self._kept(node, twin)
+            return self.here(node, twin)
+        finally:
+            self._at = self._at[0]
+
+    def loaded_class(self, name: str, twin: object) -> type | None:
+        """Return the class of this name if it is loaded; nothing is ever imported."""
+        facts = self.facts(type(twin))
+        if facts.name == name:
+            return type(twin)
+        module, _, qualname = name.partition(":")
+        found: Any = sys.modules.get(module)
+        for part in qualname.split("."):
+            found = getattr(found, "__dict__", {}).get(part) if found is not None else None
+        return found if isinstance(found, type) else None
+
+    def buildable_class(self, name: str, twin: object) -> type | None:
+        """Return the class of this name if objects of it may be built; otherwise say why not."""
+        found = self.loaded_class(name, twin)
+        if found is None:
+            self.error(f"the class {name} is not loaded.")
+            return None
+        package = found.__module__.partition(".")[0]
+        facts = self.facts(found)
+        if facts.structural:
+            self.error(f"{name} was saved and the program has {_kind_of(twin)} here.")
+        elif (
+            package not in self._trust
+            or f"{found.__module__}:{found.__qualname__}" != name
+            or hasattr(found, "__del__")
+            or issubclass(found, type)
+        ):
+            self.error(f"{name} would have to be built, and is not of a trusted package.")
+        else:
+            self.built[name] += 1
+            return found
+        return None
+
+    def facts(self, cls: type) -> Facts:
+        """Return what the policy says of a class."""
+        return self._lookup.facts(cls)
+
+    # ------------------------------------------------------------------ the plan itself
+
+    def roots(self, roots: Mapping[str, object]) -> None:
+        """Plan every root, in the order of the walk."""
+        saved: dict[str, tuple[str, Value]] = {}
+        for component in self.saved.components.values():
+            for place, node in component.roots.items():
+                if "/" not in place:
+                    saved[place] = (component.name, node)
+        for key, twin in roots.items():
+            place = escape(key)
+            if place not in saved:
+                self.differences.append(Difference("fresh", place, "was not saved and stays as built."))
+                continue
+            self._component, node = saved.pop(place)
+            planned = self.value(key, node, twin)
+            if not same(planned, twin) and type(twin) not in PLAIN and planned is not twin:
+                self.differences.append(
+                    Difference("error", place, f"{_kind_of(twin)} cannot take what was saved.")
+                )
+        for place in saved:
+            self.differences.append(Difference("lost", place, "was saved and has no counterpart."))
+
+    def apply(self) -> None:
+        """Execute the writes: simulators first, generators last. Raises StateMismatch if there are errors."""
+        if self.errors:
+            raise StateMismatch(
+                "The checkpoint does not fit what this script has built.",
+                hint="Start with the settings of the checkpoint, or use another run directory.",
+                differences=[str(d) for d in self.errors],
+            )
+        for _, function, args in sorted(self._writes, key=lambda w: w[0]):
+            function(*args)
+        self._writes.clear()
+
+    def _trusted_packages(self, twin: Walk) -> frozenset[str]:
+        own = {name.partition(":")[0].partition(".")[0] for name in twin.classes}
+        return (TRUSTED | self.policy.trusted | own) - (set(sys.stdlib_module_names) - TRUSTED)
+
+    def _kept(self, node: Value, twin: object) -> Any:
+        self.note("kept", "the program's new value stays.")
+        if isinstance(node, Identity):
+            self._objects[id(node)] = twin
+        return twin
+
+    def _plan(self, node: AnyNode, twin: object) -> Any:
+        if isinstance(node, Ref):
+            return self._referred(self._index.by_number.get(node.to), f"number {node.to}", twin)
+        if isinstance(node, Link):
+            component, target = self._index.by_place.get(node.to, ("", None))
+            if target is not None and id(target) not in self._objects and not isinstance(target, Ref):
+                return self._across(component, target, twin)
+            return self._referred(target, node.to, twin)
+        if isinstance(node, Coded):
+            return self._coded(node, twin)
+        planner = self._planners().get(type(node))
+        if planner is None:
+            raise InternalError(f"no planner for {type(node).__name__}")
+        return planner(self, node, twin)
+
+    def _referred(self, target: Value, name: str, twin: object) -> Any:
+        if target is not None and id(target) in self._objects:
+            return self._objects[id(target)]
+        if self._keep and twin is not MISSING:
+            return twin  # it was first met below a setting that the program keeps
+        return self.refuse(f"refers to {name}, which has no place.", twin)
+
+    def _across(self, component: str, target: Value, twin: object) -> Any:
+        outer, self._component = self._component, component
+        try:
+            return self.here(target, twin)
+        finally:
+            self._component = outer
+
+    def _coded(self, node: Coded, twin: object) -> Any:
+        codec = self._lookup.codecs.get(node.k)
+        if codec is None:
+            return self.refuse(f"was written by {node.k}, which is not there.", twin)
+        outer, self._node = self._node, node
+        self._at = (self._at, "value")
+        try:
+            value = codec.plan(node.v, node.c, twin, self)
+        finally:
+            self._node = outer
+            self._at = self._at[0]
+        self._objects[id(node)] = value
+        return value
+
+    @staticmethod
+    def _planners() -> Mapping[type, Callable[[Graft, Any, object], Any]]:
+        from unbroken.state.planners import PLANNERS  # planners need Graft for their annotations
+
+        return PLANNERS
+
+
+def _kind_of(twin: object) -> str:
+    if twin is MISSING:
+        return "nothing"
+    return "None" if twin is None else f"{type(twin).__module__}:{type(twin).__qualname__}"
+
+
+def plan(
+    saved: Snapshot,
+    roots: Mapping[str, object],
+    policy: Policy,
+    *,
+    keep: Collection[str] = (),
+    trusted: bool = False,
+) -> Graft:
+    """Lay `saved` over the live objects `roots`. Touches nothing; call `apply` on the result.
+
+    At the places `keep` the live value stays. Pickles are refused by name unless `trusted`.
+    Raises CorruptObject if the document contradicts itself.
+    """
+    twin = walk(roots, policy, contents=False)
+    graft = Graft(saved, policy, twin, keep=keep, trusted=trusted)
+    graft.roots(roots)
+    return graft
+
+

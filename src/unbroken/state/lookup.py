@@ -1,0 +1,149 @@
+"""What a policy says of a class, found once and remembered.
+
+Policies name classes by ``module:Qualname``, so that describing a framework does not import it. A
+lookup goes along the method resolution order: the nearest base that is named decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from unbroken.state import stdlib
+from unbroken.state.nodes import class_name
+from unbroken.state.policy import Codec, Policy
+
+WALKED_STDLIB = frozenset({"collections", "argparse", "types", "dataclasses"})
+"""Modules of the standard library whose objects are ordinary Python objects."""
+
+
+class Kind(enum.Enum):
+    """How values of a class are walked."""
+
+    LIST = enum.auto()
+    TUPLE = enum.auto()
+    SET = enum.auto()
+    DEQUE = enum.auto()
+    DICT = enum.auto()
+    BYTES = enum.auto()
+    ARRAY = enum.auto()
+    CODED = enum.auto()
+    CLASS = enum.auto()
+    FUNCTION = enum.auto()
+    METHOD = enum.auto()
+    PARTIAL = enum.auto()
+    EXTERNAL = enum.auto()
+    OBJECT = enum.auto()
+    OPAQUE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything a walk or a plan needs to know of one class."""
+
+    name: str
+    kind: Kind
+    skip: frozenset[str]
+    slots: tuple[str, ...]
+    codec: Codec | None
+    base: str
+    """The named base that opens a component, or empty."""
+    component: str
+    structural: bool
+    tabled: str
+    """The named base that has a table of tensors, or empty."""
+
+
+def slots_of(cls: type) -> tuple[str, ...]:
+    """Return the names of all slots of a class and its bases, except the two that hold no state."""
+    found: list[str] = []
+    for base in cls.__mro__:
+        declared = base.__dict__.get("__slots__", ())
+        for name in (declared,) if isinstance(declared, str) else tuple(declared):
+            if name not in ("__dict__", "__weakref__"):
+                mangled = name.startswith("__") and not name.endswith("__")
+                found.append(f"_{base.__name__.lstrip('_')}{name}" if mangled else name)
+    return tuple(found)
+
+
+def _kind(cls: type, name: str, policy: Policy, codec: Codec | None, external: bool) -> Kind:
+    module = cls.__module__
+    if codec is not None:
+        return Kind.CODED
+    if issubclass(cls, type) or cls is types.ModuleType:
+        return Kind.CLASS
+    if issubclass(cls, types.MethodType):
+        return Kind.METHOD
+    if issubclass(cls, (types.FunctionType, types.BuiltinFunctionType, np.ufunc)):
+        return Kind.FUNCTION
+    if issubclass(cls, partial):
+        return Kind.PARTIAL
+    if external or any(module == m or module.startswith(m + ".") for m in policy.external):
+        return Kind.EXTERNAL
+    for base, kind in (
+        (np.ndarray, Kind.ARRAY), (tuple, Kind.TUPLE), (dict, Kind.DICT), (list, Kind.LIST),
+        (set, Kind.SET), (frozenset, Kind.SET), (deque, Kind.DEQUE),
+    ):  # fmt: skip
+        if issubclass(cls, base):
+            return kind
+    if cls in (bytes, bytearray):
+        return Kind.BYTES
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names and top != "__main__" and module not in WALKED_STDLIB:
+        # Locks, files, threads, sockets, iterators: walking into one and writing it back would break it.
+        return Kind.EXTERNAL
+    if cls.__dictoffset__ or slots_of(cls):
+        return Kind.OBJECT
+    return Kind.OPAQUE
+
+
+class Lookup:
+    """The memory of one policy. Get it with `lookup(policy)`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._by_class = {**stdlib.CODECS, **policy.codecs}
+        self.codecs = {codec.name: codec for codec in self._by_class.values()}
+        self._facts: dict[type, Facts] = {}
+
+    def facts(self, cls: type) -> Facts:
+        """Return what the policy says of `cls`."""
+        found = self._facts.get(cls)
+        if found is None:
+            found = self._facts[cls] = self._find(cls)
+        return found
+
+    def _find(self, cls: type) -> Facts:
+        policy, names = self.policy, [class_name(base) for base in cls.__mro__]
+        codec = next((self._by_class[n] for n in names if n in self._by_class), None)
+        external = any(n in policy.external_classes for n in names)
+        base = next((n for n in names if n in policy.components), "")
+        return Facts(
+            name=names[0],
+            kind=_kind(cls, names[0], policy, codec, external),
+            skip=frozenset().union(*(policy.skip.get(n, frozenset()) for n in names)),
+            slots=slots_of(cls),
+            codec=codec,
+            base=base,
+            component=policy.components.get(base, ""),
+            structural=any(n in policy.structural for n in names),
+            tabled=next((n for n in names if n in policy.tables), ""),
+        )
+
+
+_lookups: weakref.WeakKeyDictionary[Policy, Lookup] = weakref.WeakKeyDictionary()
+
+
+def lookup(policy: Policy) -> Lookup:
+    """Return the lookup of a policy, made on first use."""
+    found = _lookups.get(policy)
+    if found is None:
+        found = _lookups[policy] = Lookup(policy)
+    return found

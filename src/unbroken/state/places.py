@@ -1,0 +1,54 @@
+"""Places and numbers of a snapshot's nodes, found in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from unbroken.state.nodes import Identity, Link, Ref, Scope, Value, children, escape
+from unbroken.state.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class Index:
+    """Where each node of a snapshot stands. Nodes inside a scope belong to their own process."""
+
+    by_place: dict[str, tuple[str, Value]] = field(default_factory=dict)
+    """Place -> (component, node), for nodes that links point to."""
+    by_number: dict[int, Identity] = field(default_factory=dict)
+    place_of_number: dict[int, str] = field(default_factory=dict)
+
+
+def visit(place: str, value: Value) -> Iterator[tuple[str, Value]]:
+    """Yield (place, value) for a value and everything below it, scopes not entered."""
+    stack: list[tuple[str, Value]] = [(place, value)]
+    while stack:
+        at, node = stack.pop()
+        yield at, node
+        if node is None or isinstance(node, (bool, int, float, str, Scope)):
+            continue
+        stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node) if child is not None)
+
+
+def index(snapshot: Snapshot) -> Index:
+    """Index a snapshot."""
+    found = Index()
+    targets = {
+        node.to
+        for component in snapshot.components.values()
+        for root, value in component.roots.items()
+        for _, node in visit(root, value)
+        if isinstance(node, Link)
+    }
+    for component in snapshot.components.values():
+        for root, value in component.roots.items():
+            for place, node in visit(root, value):
+                if isinstance(node, Identity):
+                    if node.id:
+                        found.by_number[node.id] = node
+                        found.place_of_number[node.id] = place
+                    if place in targets:
+                        found.by_place[place] = (component.name, node)
+                elif place in targets and not isinstance(node, (Link, Ref)):
+                    found.by_place[place] = (component.name, node)
+    return found

@@ -1,0 +1,227 @@
+"""Codecs for value types of the standard library and numpy. All of them are plain text or numbers."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import itertools
+import pathlib
+import types
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unbroken.state import dtypes
+from unbroken.state.nodes import Bytes, Dict, List, Value, class_name
+from unbroken.state.policy import Codec
+from unbroken.types import MISSING
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+
+class TextCodec:
+    """A value that a string carries whole."""
+
+    mutable = False
+
+    def __init__(self, name: str, write: Callable[[Any], str], read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._write = write
+        self._read = read
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return self._write(value)
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if not isinstance(payload, str):
+            return graft.refuse(f"{self.name} needs text.", twin)
+        try:
+            return self._read(payload)
+        except (ValueError, ArithmeticError, KeyError) as error:
+            return graft.refuse(f"{payload[:60]!r} is no {self.name}: {error}", twin)
+
+
+class ItemsCodec:
+    """A value that a short list of plain values or nodes carries."""
+
+    mutable = False
+
+    def __init__(self, name: str, write: Callable[[Any], list[Any]], read: Callable[..., Any]) -> None:
+        self.name = name
+        self._write = write
+        self._read = read
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return List(v=[walk.child(str(i), item) for i, item in enumerate(self._write(value))])
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if not isinstance(payload, List):
+            return graft.refuse(f"{self.name} needs a list.", twin)
+        items = [graft.value(str(i), item) for i, item in enumerate(payload.v)]
+        try:
+            return self._read(*items)
+        except (TypeError, ValueError, OverflowError) as error:
+            return graft.refuse(f"{self.name} cannot be built: {error}", twin)
+
+
+class ScalarCodec:
+    """A numpy scalar: dtype and raw bytes, so that every bit pattern survives."""
+
+    name = "numpy.scalar"
+    mutable = False
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return Dict(v={"d": dtypes.name(value.dtype), "v": Bytes(v=value.tobytes())})
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if isinstance(payload, Dict) and payload.v is not None:
+            d, v = payload.v.get("d"), payload.v.get("v")
+            if isinstance(d, str) and isinstance(v, Bytes):
+                dtype = dtypes.parse(d)
+                if dtype.itemsize == len(v.v):
+                    return np.frombuffer(v.v, dtype)[0] if dtype.itemsize else np.zeros((), dtype)[()]
+        return graft.refuse("a numpy scalar needs a dtype and as many bytes.", twin)
+
+
+class EnumCodec:
+    """A member of an enumeration that the program has, by name; flags by value."""
+
+    name = "enum"
+    mutable = False
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return walk.here(value.value) if isinstance(value, enum.Flag) else str(value.name)
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        found = graft.loaded_class(cls, twin)
+        if found is None or not issubclass(found, enum.Enum):
+            return graft.refuse(f"the enumeration {cls} is not loaded.", twin)
+        try:
+            if issubclass(found, enum.Flag):
+                return found(graft.here(payload))
+            return found[str(payload)]
+        except (KeyError, ValueError, TypeError):
+            return graft.refuse(f"{cls} has no member {payload!r}.", twin)
+
+
+class SubclassCodec:
+    """An instance of a class derived from int, float, str or bytes."""
+
+    name = "subclass"
+    mutable = False
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        base = next(b for b in (int, float, str, bytes) if isinstance(value, b))
+        return walk.here(base(value))
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        plain = graft.here(payload)
+        if class_name(type(twin)) == cls and twin == plain:
+            return twin
+        found = graft.buildable_class(cls, twin)
+        if found is None or not issubclass(found, (int, float, str, bytes)):
+            return plain
+        base: Any = type(plain)
+        return base.__new__(found, plain)
+
+
+class NamespaceCodec:
+    """`types.SimpleNamespace`: a mutable bag of attributes, filled in place."""
+
+    name = "namespace"
+    mutable = True
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return Dict(v={str(k): walk.child(str(k), v) for k, v in sorted(vars(value).items())})
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if not isinstance(payload, Dict) or payload.v is None:
+            return graft.refuse("a namespace needs a dict.", twin)
+        own = type(twin) is types.SimpleNamespace and graft.claim(twin)
+        result: Any = twin if own else types.SimpleNamespace()
+        graft.register(result)
+        had = dict(vars(result))
+        new = {k: graft.value(k, v, had.get(k, MISSING)) for k, v in payload.v.items()}
+
+        def fill() -> None:
+            vars(result).clear()
+            vars(result).update(new)
+
+        graft.write(fill)
+        return result
+
+
+def _count_state(value: Any) -> list[Any]:
+    # repr is documented and stable ("count(5)", "count(0, 2)"); pickling of iterators is going away.
+    return [int(part) for part in repr(value)[len("count(") : -1].split(",")]
+
+
+class CountCodec:
+    """`itertools.count` over integers: people number episodes with it."""
+
+    name = "itertools.count"
+    mutable = False
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        try:
+            return List(v=[walk.child(str(i), n) for i, n in enumerate(_count_state(value))])
+        except ValueError:
+            walk.note("not captured", "itertools.count that does not count in integers")
+            return None
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if not isinstance(payload, List):
+            return twin
+        return itertools.count(*(graft.value(str(i), item) for i, item in enumerate(payload.v)))
+
+
+def _dtype_text(value: Any) -> str:
+    return dtypes.name(value)
+
+
+def _delta(value: datetime.timedelta) -> list[Any]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _constant(text: str) -> Any:
+    return {"Ellipsis": ..., "NotImplemented": NotImplemented}[text]
+
+
+_PATH = TextCodec("path", str, pathlib.Path)
+_ENUM = EnumCodec()
+_SUBCLASS = SubclassCodec()
+
+CODECS: dict[str, Codec] = {
+    "datetime:datetime": TextCodec("datetime", lambda v: v.isoformat(), datetime.datetime.fromisoformat),
+    "datetime:date": TextCodec("date", lambda v: v.isoformat(), datetime.date.fromisoformat),
+    "datetime:time": TextCodec("time", lambda v: v.isoformat(), datetime.time.fromisoformat),
+    "datetime:timedelta": ItemsCodec("timedelta", _delta, datetime.timedelta),
+    "datetime:timezone": ItemsCodec("timezone", lambda v: [v.utcoffset(None)], datetime.timezone),
+    "decimal:Decimal": TextCodec("decimal", str, decimal.Decimal),
+    "fractions:Fraction": TextCodec("fraction", str, fractions.Fraction),
+    "uuid:UUID": TextCodec("uuid", str, uuid.UUID),
+    "builtins:complex": ItemsCodec("complex", lambda v: [v.real, v.imag], complex),
+    "builtins:slice": ItemsCodec("slice", lambda v: [v.start, v.stop, v.step], slice),
+    "builtins:range": ItemsCodec("range", lambda v: [v.start, v.stop, v.step], range),
+    "builtins:ellipsis": TextCodec("constant", lambda v: "Ellipsis", _constant),
+    "builtins:NotImplementedType": TextCodec("constant", lambda v: "NotImplemented", _constant),
+    "pathlib:PurePath": _PATH,
+    # The module that defines paths moved in 3.13; only the name of a base is looked up.
+    "pathlib._local:PurePath": _PATH,
+    "numpy:dtype": TextCodec("numpy.dtype", _dtype_text, dtypes.parse),
+    "numpy:generic": ScalarCodec(),
+    "enum:Enum": _ENUM,
+    "types:SimpleNamespace": NamespaceCodec(),
+    "itertools:count": CountCodec(),
+    "builtins:int": _SUBCLASS,
+    "builtins:float": _SUBCLASS,
+    "builtins:str": _SUBCLASS,
+}
+"""By class. Plain int, float and str never get here: the walker writes them as themselves."""
+

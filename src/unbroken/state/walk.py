@@ -1,0 +1,542 @@
+"""Live objects to a state document, without pickle and without running code of the objects.
+
+Each mutable object is written once, where it is first met. Attributes are visited in sorted order
+(creation order differs between a run and its freshly built twin), dicts in their own order, so that a
+walk over equal states meets everything at equal places. A component opens where an object of one of
+its classes is first met; the document around it then holds a link.
+
+Not promised: values created while the walk runs (it must be called at a clean point), attributes
+computed by `__getattr__`, and anything that a C extension hides from its attributes; captors and the
+environment probe exist for those.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import math
+import pickle
+import struct
+import types
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unbroken.errors import NotCapturable
+from unbroken.state import dtypes
+from unbroken.state.lookup import Facts, Kind, lookup
+from unbroken.state.nodes import (
+    INLINE_BYTES,
+    PLAIN,
+    Array,
+    Bytes,
+    Class,
+    Coded,
+    Deque,
+    Dict,
+    External,
+    Float,
+    Function,
+    Identity,
+    Int,
+    Link,
+    List,
+    Method,
+    Object,
+    ObjectArray,
+    Opaque,
+    Packed,
+    Partial,
+    Ref,
+    Set,
+    Tuple,
+    Value,
+    View,
+    class_name,
+    escape,
+)
+from unbroken.state.policy import Policy
+from unbroken.state.snapshot import Component, Note, Snapshot
+
+PACK_FROM = 64
+"""Lists of at least so many floats or ints are written as one array."""
+
+ROOT_COMPONENT = "training_state"
+"""Component of roots whose class opens none."""
+
+Frame: TypeAlias = "tuple[Any, str] | None"
+"""Where the walk stands: (frame of the parent, key). A place is joined only when it is needed."""
+
+
+class _Seen(NamedTuple):
+    keep: object  # alive while the walk runs, else its id could be used again
+    node: Identity
+    component: str
+    frame: Frame
+
+
+def place_of(frame: Frame) -> str:
+    """Join a frame to a place."""
+    keys: list[str] = []
+    while frame is not None:
+        frame, key = frame
+        keys.append(escape(key))
+    return "/".join(reversed(keys))
+
+
+def code_hash(code: types.CodeType) -> str:
+    """Return a short digest of a function's code: same source, same digest, whatever its line numbers."""
+    constants = [code_hash(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return hashlib.blake2b(
+        repr((code.co_code, code.co_names, code.co_varnames, constants)).encode(), digest_size=8
+    ).hexdigest()
+
+
+def function_name(function: Any) -> str:
+    """Return the name of a callable as it stands in documents."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
+    return f"{getattr(function, '__module__', None)}:{name}"
+
+
+def memory_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array that owns the memory of `array`."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Pause the collector: a walk makes many objects and no cycles, and collections double its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Walk:
+    """One walk. Codecs and captors get it to write what they hold."""
+
+    def __init__(self, policy: Policy, *, contents: bool = True) -> None:
+        self.policy = policy
+        self.contents = contents
+        """False: a skeleton, in which the contents of arrays and generators are left out."""
+        self.snapshot = Snapshot()
+        self.callables: dict[str, object] = {}
+        """Functions, classes and methods met, by name; a plan accepts no others."""
+        self.classes: Counter[str] = Counter()
+        self.rows: int | None = None
+        """While inside a ring buffer's attribute: how many leading rows were ever written."""
+        self._lookup = lookup(policy)
+        self._component = self._open(ROOT_COMPONENT)
+        self._base = ""
+        self._seen: dict[Hashable, _Seen] = {}
+        self._numbers = 0
+        self._at: Frame = None
+
+    # ------------------------------------------------------------------ for codecs and captors
+
+    @property
+    def place(self) -> str:
+        """Where the walk stands."""
+        return place_of(self._at)
+
+    def note(self, kind: str, detail: str) -> None:
+        """Say something about the present place."""
+        self.snapshot.notes.append(Note(kind, self.place, detail))
+
+    def blob(self, array: NDArray[Any]) -> int:
+        """Add a copy of an array's bytes (C order) to the component and return the blob's index."""
+        flat = np.array(array, order="C", copy=True).reshape(-1)
+        self._component.blobs.append(flat.view(np.uint8))
+        return len(self._component.blobs) - 1
+
+    def adopt(self, blob: NDArray[np.uint8]) -> int:
+        """Add bytes that nobody else will write to, without a copy, and return the blob's index."""
+        self._component.blobs.append(blob)
+        return len(self._component.blobs) - 1
+
+    def pack(self, array: NDArray[Any]) -> tuple[int, bytes]:
+        """Return (blob index, b"") for a large array, (-1, bytes) for a small one. C order."""
+        if not self.contents:
+            return -1, b""
+        if array.nbytes <= INLINE_BYTES:
+            return -1, array.tobytes()
+        return self.blob(array), b""
+
+    def shared(self, key: Hashable, keep: object, make: Callable[[], Coded]) -> Value:
+        """Write something that has an identity but is no Python object of its own (a tensor's storage)."""
+        met = self._met(("shared", key))
+        if met is not None:
+            return met
+        node = make()
+        self._seen["shared", key] = _Seen(keep, node, self._component.name, self._at)
+        return node
+
+    def here(self, value: object) -> Value:
+        """Write `value` at the present place itself: for a codec whose payload is one other value."""
+        return _plain(value) if type(value) in PLAIN else self._value(value, type(value))
+
+    def child(self, key: str, value: object) -> Value:
+        """Write `value`, which stands under `key` of what is being written.
+
+        A codec's payload is a container whose keys are the ones it passes here, or a plain value; a
+        captor writes its entry `k` under the key ``<k>``. Links find objects by these places.
+        """
+        kind = type(value)
+        if kind in PLAIN:
+            return _plain(value)
+        self._at = (self._at, key)
+        try:
+            return self._value(value, kind)
+        finally:
+            self._at = self._at[0]
+
+    # ------------------------------------------------------------------ the walk itself
+
+    def roots(self, roots: Mapping[str, object]) -> None:
+        """Walk the roots in order."""
+        for key, value in roots.items():
+            node = self.child(key, value)
+            if not isinstance(node, Link) or node.to != escape(key):
+                self._component.roots[escape(key)] = node
+
+    def _open(self, name: str) -> Component:
+        return self.snapshot.components.setdefault(name, Component(name))
+
+    def _met(self, key: Hashable) -> Value:
+        seen = self._seen.get(key)
+        if seen is None:
+            return None
+        if seen.component != self._component.name:
+            return Link(to=place_of(seen.frame), in_=seen.component)
+        if not seen.node.id:
+            self._numbers += 1
+            seen.node.id = self._numbers
+        return Ref(to=seen.node.id)
+
+    def _keep(self, value: object, node: Identity) -> None:
+        self._seen[id(value)] = _Seen(value, node, self._component.name, self._at)
+
+    def _value(self, value: Any, kind: type) -> Value:
+        met = self._met(id(value))
+        if met is not None:
+            return met
+        facts = self._lookup.facts(kind)
+        component = facts.component
+        if component or (facts.structural and self.policy.component_keys):
+            key = self._at[1] if self._at else ""
+            base = facts.base or facts.name
+            component = self.policy.component_keys.get(key, component) if facts.structural else component
+            if component and component != self._component.name and base != self._base:
+                return self._enter(component, base, value, facts)
+            if component and key in self.policy.component_keys and component != self._component.name:
+                return self._enter(component, base, value, facts)
+        return _WRITERS[facts.kind](self, value, facts)
+
+    def _enter(self, name: str, base: str, value: Any, facts: Facts) -> Link:
+        outer, outer_base = self._component, self._base
+        self._component, self._base = self._open(name), base
+        try:
+            place = self.place
+            component = self._component
+            # The root stands there before its inside is walked: inner roots come after outer ones.
+            component.roots[place] = None
+            component.roots[place] = _WRITERS[facts.kind](self, value, facts)
+            if facts.tabled:
+                self._table(self.policy.tables[facts.tabled](value))
+        finally:
+            self._component, self._base = outer, outer_base
+        return Link(to=place, in_=name)
+
+    def _table(self, tensors: Mapping[str, object]) -> None:
+        for name, tensor in tensors.items():
+            seen = self._seen.get(id(tensor))
+            if seen is not None:
+                owner = self.snapshot.components[seen.component]
+                owner.tensors.setdefault(name, place_of(seen.frame))
+
+    def _list(self, value: list[Any], facts: Facts) -> Value:
+        subclass = type(value) is not list
+        if not subclass and len(value) >= PACK_FROM:
+            packed = self._packed(value)
+            if packed is not None:
+                self._keep(value, packed)
+                return packed
+        node = List(v=[], c=facts.name if subclass else "")
+        self._keep(value, node)
+        node.v = [self.child(str(i), item) for i, item in enumerate(value)]
+        if subclass:
+            node.a = self._attributes(value, facts)
+        return node
+
+    def _packed(self, value: list[Any]) -> Packed | None:
+        kinds = set(map(type, value))
+        if kinds == {float}:
+            array = np.array(value, dtype="<f8")
+        elif kinds == {int} and -(2**63) <= min(value) and max(value) < 2**63:
+            array = np.array(value, dtype="<i8")
+        else:
+            return None
+        b, data = self.pack(array)
+        return Packed(t=array.dtype.kind, n=len(value), b=b, data=data)
+
+    def _tuple(self, value: tuple[Any, ...], facts: Facts) -> Value:
+        items = [self.child(str(i), item) for i, item in enumerate(value)]
+        return Tuple(v=items, c="" if type(value) is tuple else facts.name)
+
+    def _set(self, value: Any, facts: Facts) -> Value:
+        frozen = isinstance(value, frozenset)
+        plain = type(value) in (set, frozenset)
+        node = Set(v=[], frozen=frozen, c="" if plain else facts.name)
+        self._keep(value, node)
+        node.v = [self.child(str(i), item) for i, item in enumerate(sorted(value, key=repr))]
+        return node
+
+    def _deque(self, value: deque[Any], facts: Facts) -> Value:
+        node = Deque(v=[], m=value.maxlen, c="" if type(value) is deque else facts.name)
+        self._keep(value, node)
+        node.v = [self.child(str(i), item) for i, item in enumerate(value)]
+        return node
+
+    def _dict(self, value: dict[Any, Any], facts: Facts) -> Value:
+        node = Dict(c="" if type(value) is dict else facts.name)
+        self._keep(value, node)
+        factory = getattr(value, "default_factory", None)
+        if factory is not None:
+            node.f = self.child("default_factory", factory)
+        if all(type(key) is str for key in value):
+            node.v = {key: self.child(key, item) for key, item in value.items()}
+        else:
+            node.kv = [
+                (self.child(f"#{i}.key", key), self.child(f"#{i}", item))
+                for i, (key, item) in enumerate(value.items())
+            ]
+        if node.c and getattr(value, "__dict__", None):
+            node.a = self._attributes(value, facts)
+        return node
+
+    def _bytes(self, value: bytes | bytearray, facts: Facts) -> Value:
+        node = Bytes(mutable=isinstance(value, bytearray))
+        node.b, node.v = self.pack(np.frombuffer(value, np.uint8)) if value else (-1, b"")
+        self._keep(value, node)
+        return node
+
+    def _array(self, value: NDArray[Any], facts: Facts) -> Value:
+        rows, self.rows = self.rows, None
+        try:
+            if value.dtype.hasobject:
+                return self._objects(value, rows)
+            view = self._view(value)
+            if view is not None:
+                return view
+            return self._owner(value, rows)
+        finally:
+            self.rows = rows
+
+    def _owner(self, value: NDArray[Any], rows: int | None) -> Value:
+        fortran = value.flags.f_contiguous and not value.flags.c_contiguous
+        node = Array(d=dtypes.name(value.dtype), s=value.shape, o="F" if fortran else "C")
+        self._keep(value, node)
+        written = value
+        if rows is not None and value.ndim and rows < value.shape[0]:
+            node.rows = rows
+            written = value[:rows]
+        node.b, node.data = self.pack(written.T if fortran and node.rows < 0 else written)
+        return node
+
+    def _objects(self, value: NDArray[Any], rows: int | None) -> Value:
+        if value.dtype != np.dtype(object):
+            raise NotCapturable(
+                f"{self.place} is a numpy array with Python objects inside records, which cannot be saved.",
+                hint="Use separate arrays.",
+                place=self.place,
+            )
+        node = ObjectArray(s=value.shape, v=[])
+        self._keep(value, node)
+        written = value
+        if rows is not None and value.ndim and rows < value.shape[0]:
+            node.rows = rows
+            written = value[:rows]
+        node.v = [self.child(str(i), item) for i, item in enumerate(written.reshape(-1).tolist())]
+        return node
+
+    def _view(self, value: NDArray[Any]) -> View | None:
+        """Write an array that shares memory, unless that would drag along far more than it shows."""
+        base = memory_of(value)
+        if base is value or base.dtype.hasobject or not base.flags.forc:
+            return None
+        if id(base) not in self._seen and base.nbytes > 4 * max(value.nbytes, INLINE_BYTES // 4):
+            return None
+        start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        if not 0 <= start <= base.nbytes:
+            return None
+        node = View(
+            of=None, off=start, d=dtypes.name(value.dtype), s=value.shape, st=tuple(value.strides)
+        )
+        self._keep(value, node)
+        node.of = self.child("<base>", base)
+        return node
+
+    def _coded(self, value: Any, facts: Facts) -> Value:
+        codec = facts.codec
+        assert codec is not None
+        node = Coded(k=codec.name, c=facts.name)
+        if codec.mutable:
+            self._keep(value, node)
+        self._at = (self._at, "value")
+        try:
+            node.v = codec.encode(value, self)
+        finally:
+            self._at = self._at[0]
+        return node
+
+    def _class(self, value: Any, facts: Facts) -> Value:
+        name = class_name(value) if isinstance(value, type) else f"{value.__name__}:"
+        self.callables.setdefault(name, value)
+        return Class(q=name)
+
+    def _function(self, value: Any, facts: Facts) -> Value:
+        node = Function(q=function_name(value))
+        self._keep(value, node)
+        if isinstance(value, types.FunctionType):
+            node.h = code_hash(value.__code__)
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                try:
+                    content = cell.cell_contents
+                except ValueError:  # not assigned yet
+                    continue
+                node.cl[name] = self.child(f"<{name}>", content)
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            node.of = self.child("__self__", owner)
+        else:
+            self.callables.setdefault(node.q, value)
+        return node
+
+    def _method(self, value: types.MethodType, facts: Facts) -> Value:
+        name = value.__func__.__name__
+        self.callables.setdefault(f"{class_name(type(value.__self__))}.{name}", value)
+        return Method(n=name, of=self.child("__self__", value.__self__))
+
+    def _partial(self, value: partial[Any], facts: Facts) -> Value:
+        node = Partial(f=None, a=None, k=None)
+        self._keep(value, node)
+        node.f = self.child("func", value.func)
+        node.a = self.child("args", value.args)
+        node.k = self.child("keywords", dict(value.keywords))
+        return node
+
+    def _external(self, value: Any, facts: Facts) -> Value:
+        node = External(c=facts.name)
+        self._keep(value, node)
+        advances = hasattr(type(value), "__next__") or hasattr(type(value), "send")
+        self.note("not captured" if advances else "external", facts.name)
+        return node
+
+    def _object(self, value: Any, facts: Facts) -> Value:
+        self.classes[facts.name] += 1
+        node = Object(c=facts.name)
+        self._keep(value, node)
+        captor = next((c for rule in self.policy.captors if (c := rule(value)) is not None), None)
+        ring = next((r for rule in self.policy.rings if (r := rule(value)) is not None), {})
+        only = None if captor is None else captor.attributes(value)
+        node.a = self._attributes(value, facts, only, ring)
+        for name in facts.slots:
+            if hasattr(value, name) and name not in facts.skip and (only is None or name in only):
+                node.s[name] = self.child(name, getattr(value, name))
+        if captor is not None:
+            node.x = captor.capture(value, self)
+        return node
+
+    def _attributes(
+        self,
+        value: Any,
+        facts: Facts,
+        only: frozenset[str] | None = None,
+        ring: Mapping[str, int] = types.MappingProxyType({}),
+    ) -> dict[str, Value]:
+        attributes: dict[str, Any] = getattr(value, "__dict__", {})
+        found: dict[str, Value] = {}
+        outer = self.rows
+        for name in sorted(attributes):
+            if name in facts.skip or (only is not None and name not in only):
+                continue
+            self.rows = ring.get(name)
+            found[name] = self.child(name, attributes[name])
+        self.rows = outer
+        return found
+
+    def _opaque(self, value: Any, facts: Facts) -> Value:
+        try:
+            data = pickle.dumps(value, protocol=5)
+        except Exception as error:  # whatever a foreign __reduce__ raises: it is named, not hidden
+            self.note("not captured", f"{facts.name}: {error}")
+            node: Identity = External(c=facts.name)
+        else:
+            self.note("opaque", facts.name)
+            b, inline = self.pack(np.frombuffer(data, np.uint8))
+            node = Opaque(c=facts.name, b=b, data=inline)
+        self._keep(value, node)
+        return node
+
+
+def _plain(value: Any) -> Value:
+    if type(value) is float and not math.isfinite(value):
+        if math.isinf(value):
+            return Float(v="inf" if value > 0 else "-inf")
+        bits = struct.pack(">d", value).hex()
+        return Float(v="nan" if bits == "7ff8000000000000" else bits)
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return Int(v=hex(value))
+    return value  # type: ignore[no-any-return]
+
+
+_WRITERS: dict[Kind, Callable[[Walk, Any, Facts], Value]] = {
+    Kind.LIST: Walk._list,
+    Kind.TUPLE: Walk._tuple,
+    Kind.SET: Walk._set,
+    Kind.DEQUE: Walk._deque,
+    Kind.DICT: Walk._dict,
+    Kind.BYTES: Walk._bytes,
+    Kind.ARRAY: Walk._array,
+    Kind.CODED: Walk._coded,
+    Kind.CLASS: Walk._class,
+    Kind.FUNCTION: Walk._function,
+    Kind.METHOD: Walk._method,
+    Kind.PARTIAL: Walk._partial,
+    Kind.EXTERNAL: Walk._external,
+    Kind.OBJECT: Walk._object,
+    Kind.OPAQUE: Walk._opaque,
+}
+
+
+def walk(roots: Mapping[str, object], policy: Policy, *, contents: bool = True) -> Walk:
+    """Walk `roots` and return the walk itself, for those who need the callables it met."""
+    walk = Walk(policy, contents=contents)
+    try:
+        with no_garbage_collection():
+            walk.roots(roots)
+    except RecursionError:
+        raise NotCapturable(
+            "The state is nested too deeply to be saved (a linked list of thousands of objects?).",
+            hint="Keep long chains in a list.",
+        ) from None
+    return walk
+
+
+def capture(roots: Mapping[str, object], policy: Policy, *, contents: bool = True) -> Snapshot:
+    """Return the state below `roots` as a true snapshot: nothing in it is shared with live objects.
+
+    `contents=False` leaves out the contents of arrays and generators (a skeleton).
+    Raises NotCapturable for what can be neither saved nor kept from a freshly built twin.
+    """
+    return walk(roots, policy, contents=contents).snapshot

@@ -1,0 +1,54 @@
+"""``meta.json``: what a person wants to know of a checkpoint. Nothing is restored from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unbroken.format import wire
+from unbroken.format.records import Count, Owner, Position, StepField
+from unbroken.types import Fidelity
+
+
+class ComponentFidelity(msgspec.Struct, frozen=True):
+    """What one component promises after a restore; `reason` where it is not exact."""
+
+    fidelity: Fidelity
+    reason: str = ""
+
+
+class Meta(Owner, frozen=True, kw_only=True, tag="meta"):
+    """The metadata of one checkpoint."""
+
+    step: StepField
+    segment: Count = 0
+    position: Position = "step"
+    reason: str = ""
+    episodes: Count = 0
+    metrics: dict[str, float] = {}
+    worker_status: list[dict[str, Any]] = []
+    """One entry a worker, by its index."""
+    env_seeds: list[int | None] = []
+    """One entry an environment, by its index."""
+    versions: dict[str, str] = {}
+    fingerprint: dict[str, Any] = {}
+    """What can change the low bits of a result: instruction set, thread counts, library versions."""
+    fidelity: dict[str, ComponentFidelity] = {}
+    good: bool = True
+    """False: NaN or infinity in the weights. An automatic resume does not take such a checkpoint."""
+    seconds_blocked: float = 0.0
+    bytes: Count = 0
+    """Bytes in blobs, uncompressed, shared ones included."""
+    counters: dict[str, Any] = {}
+    notes: list[str] = []
+
+
+def encode(meta: Meta) -> bytes:
+    """Return the bytes of ``meta.json``."""
+    return wire.encode(meta)
+
+
+def decode(data: bytes, *, key: str = "meta.json") -> Meta:
+    """Return the metadata; only `CorruptObject` and `UnsupportedFormat` are raised."""
+    return wire.decode(data, Meta, key=key)

@@ -1,0 +1,171 @@
+"""The contract of a byte store: objects with names, nothing more.
+
+A store promises, for every backend:
+
+- `put` and `put_if_absent` are atomic: a reader sees the whole object, the one before, or none;
+- when they return, the object and its name survive a power loss;
+- of several `put_if_absent` for one key, at most one returns True;
+- an object that was put is found by `get` and `list` at once.
+
+It does not promise that an error means "nothing happened": a response can be lost. Whoever must know
+looks again. What a store can do beyond this is a Protocol of its own, asked with `isinstance`.
+`testing/store_suite.py` checks all of it for any backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, TypeAlias, Union, runtime_checkable
+
+from unbroken.errors import StoreError
+from unbroken.format.digest import Buffer
+
+Content: TypeAlias = Union[Buffer, Iterable[Buffer]]
+"""The bytes of an object, whole or in pieces that are consumed once."""
+
+MAX_KEY = 1024
+MAX_NAME = 255
+
+
+class ByteStore(Protocol):
+    """Named objects. Keys are relative paths with ``/``, see `check_key`."""
+
+    def get(self, key: str) -> bytes:
+        """Return the object; `ObjectMissing` if there is none."""
+        ...
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset`: fewer only where the object ends."""
+        ...
+
+    def size(self, key: str) -> int:
+        """Return the object's size in bytes; `ObjectMissing` if there is none."""
+        ...
+
+    def put(self, key: str, data: Content) -> None:
+        """Write the object, in place of one that is there."""
+        ...
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        """Write the object if there is none of this name. Return whether it was written."""
+        ...
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return the keys below `prefix` (a key followed by ``/``, without it), sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete the object. It is no error if there is none."""
+        ...
+
+
+class StoreLock(Protocol):
+    """A lock that is held. It ends with `release` or with the process."""
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        ...
+
+    def __enter__(self) -> StoreLock: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class SupportsChildren(Protocol):
+    """Can say what lies directly below a prefix without listing everything."""
+
+    def children(self, prefix: str = "") -> Sequence[str]:
+        """Return the names directly below `prefix`, sorted; of objects and of prefixes alike."""
+        ...
+
+
+@runtime_checkable
+class SupportsLocalPath(Protocol):
+    """Keeps objects as files that other programs may read."""
+
+    def local_path(self, key: str = "") -> Path:
+        """Return the path of an object or prefix, whether or not it exists."""
+        ...
+
+
+@runtime_checkable
+class SupportsLock(Protocol):
+    """Has a lock among processes. It is a hint: what may be written is decided by epochs."""
+
+    def lock(self, name: str) -> StoreLock:
+        """Take the lock or raise `RunBusy` at once; `StoreUnavailable` where locks do not work."""
+        ...
+
+
+@runtime_checkable
+class SupportsSweep(Protocol):
+    """May hold leftovers of writes that a crash has cut off."""
+
+    def sweep(self, *, older_than: float) -> list[str]:
+        """Delete leftovers not touched for `older_than` seconds; return their names."""
+        ...
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it is a usable name; else raise `StoreError`.
+
+    A key consists of names joined by ``/``. A name is not empty, does not start with a dot (such are
+    the store's own) and holds no backslash and no control character.
+
+    >>> check_key("commits/0000000001.json")
+    'commits/0000000001.json'
+    """
+    problem = _problem(key)
+    if problem:
+        raise StoreError(f"{key[:200]!r} is not a usable name for an object: {problem}.", key=key[:200])
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if it is empty or a usable key; else raise `StoreError`."""
+    return check_key(prefix) if prefix else prefix
+
+
+def check_range(key: str, offset: int, length: int) -> None:
+    """Raise `StoreError` if a range is negative: no backend agrees with another on what that means."""
+    if offset < 0 or length < 0:
+        raise StoreError(f"{length} bytes from {offset} on is not a range.", key=key)
+
+
+def children(store: ByteStore, prefix: str = "") -> Sequence[str]:
+    """Return the names directly below `prefix`, by the store's own means or by listing everything."""
+    if isinstance(store, SupportsChildren):
+        return store.children(prefix)
+    start = len(prefix) + 1 if prefix else 0
+    return sorted({key[start:].partition("/")[0] for key in store.list(prefix)})
+
+
+def pieces(data: Content) -> Iterable[Buffer]:
+    """Return the content as pieces."""
+    return (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data
+
+
+def _problem(key: str) -> str:
+    try:
+        encoded = key.encode("utf-8")
+    except UnicodeEncodeError:
+        return "it is not text"
+    if len(encoded) > MAX_KEY:
+        return f"it is longer than {MAX_KEY} bytes"
+    if "\\" in key:
+        return "it holds a backslash"
+    if any(ord(char) < 32 or ord(char) == 127 for char in key):
+        return "it holds a control character"
+    for name in key.split("/"):
+        if not name:
+            return "a part of it is empty"
+        if name.startswith("."):
+            return "a part of it starts with a dot"
+        if len(name.encode("utf-8")) > MAX_NAME:
+            return f"a part of it is longer than {MAX_NAME} bytes"
+    return ""

@@ -1,0 +1,44 @@
+"""Reading how far a running script is, from the sixteen bytes that the engine keeps for it.
+
+`engine/progress.py` writes them: the latest step and the last committed one. They are written in one
+call, so a reader never sees a torn pair.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+LAYOUT = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a process has come. `committed` is 0 while nothing after the start is committed."""
+
+    step: int
+    committed: int
+
+
+class ProgressFile:
+    """The progress of one process; None until it has reported anything."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def read(self) -> Reached | None:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+        data = os.pread(self._fd, LAYOUT.size, 0)
+        return Reached(*LAYOUT.unpack(data)) if len(data) == LAYOUT.size else None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

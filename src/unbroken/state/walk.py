@@ -141,6 +141,7 @@ class Walk:
         self._seen: dict[Hashable, _Seen] = {}
         self._numbers = 0
         self._at: Frame = None
+        self._later: list[tuple[Component, Frame, Callable[[], None]]] = []
 
     # ------------------------------------------------------------------ for codecs and captors
 
@@ -172,14 +173,24 @@ class Walk:
             return -1, array.tobytes()
         return self.blob(array), b""
 
-    def shared(self, key: Hashable, keep: object, make: Callable[[], Coded]) -> Value:
-        """Write something that has an identity but is no Python object of its own (a tensor's storage)."""
+    def shared(self, name: str, key: Hashable, keep: object, make: Callable[[], Coded]) -> Value:
+        """Write under `name` something that has an identity but is no Python object of its own (the
+        memory of tensors). `keep` stays alive during the walk, so that `key` names nothing else."""
         met = self._met(("shared", key))
         if met is not None:
             return met
-        node = make()
-        self._seen["shared", key] = _Seen(keep, node, self._component.name, self._at)
+        outer, self._at = self._at, (self._at, name)
+        try:
+            node = make()
+            self._seen["shared", key] = _Seen(keep, node, self._component.name, self._at)
+        finally:
+            self._at = outer
         return node
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Have `act` called when everything has been met: for a node whose content depends on who else
+        refers to it. Blobs that it adds go to the present component."""
+        self._later.append((self._component, self._at, act))
 
     def here(self, value: object) -> Value:
         """Write `value` at the present place itself: for a codec whose payload is one other value."""
@@ -208,6 +219,11 @@ class Walk:
             node = self.child(key, value)
             if not isinstance(node, Link) or node.to != escape(key):
                 self._component.roots[escape(key)] = node
+        outer = self._component
+        for self._component, self._at, act in self._later:
+            act()
+        self._later.clear()
+        self._component, self._at = outer, None
 
     def _open(self, name: str) -> Component:
         return self.snapshot.components.setdefault(name, Component(name))

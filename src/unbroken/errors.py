@@ -20,6 +20,7 @@ UnbrokenError
 ├── RestoreFailed          after the restore the state is not what was saved
 ├── NoUsableCheckpoint     commits exist, none can be used
 ├── SaveFailed             a save in the background failed; raised at the next call
+├── Unproved               a proof could not be carried out; it says neither equal nor different
 └── InternalError          a bug in Unbroken; please report it
 ```
 
@@ -160,6 +161,21 @@ class SaveFailed(UnbrokenError):
 
     Raised at the next call on the engine, at the latest by `close()`.
     """
+
+
+class Unproved(UnbrokenError):
+    """A proof could not be carried out: the script failed, or was never restored from a checkpoint.
+
+    `log` holds the last lines that the script wrote to its standard error.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.log = tuple(log)
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  | {line}" for line in self.log)
+        return self.message + lines + (f"\n{self.hint}" if self.hint else "")
 
 
 class InternalError(UnbrokenError):

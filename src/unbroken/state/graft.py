@@ -255,7 +255,7 @@ class Graft:
             raise InternalError(f"no planner for {type(node).__name__}")
         return planner(self, node, twin)
 
-    def _referred(self, target: Value, name: str, twin: object) -> Any:
+    def _referred(self, target: object, name: str, twin: object) -> Any:
         if target is not None and id(target) in self._objects:
             return self._objects[id(target)]
         if self._keep and twin is not MISSING:
@@ -313,5 +313,3 @@ def plan(
     graft = Graft(saved, policy, twin, keep=keep, trusted=trusted)
     graft.roots(roots)
     return graft
-
-

@@ -122,7 +122,9 @@ class Lookup:
 
     def _find(self, cls: type) -> Facts:
         policy, names = self.policy, [class_name(base) for base in cls.__mro__]
-        codec = next((self._by_class[n] for n in names if n in self._by_class), None)
+        codec = (
+            None if cls is bytes else next((self._by_class[n] for n in names if n in self._by_class), None)
+        )
         external = any(n in policy.external_classes for n in names)
         base = next((n for n in names if n in policy.components), "")
         return Facts(

@@ -15,7 +15,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -110,12 +110,10 @@ def _bytes(graft: Graft, node: Bytes, twin: object) -> Any:
 
 
 def _items(graft: Graft, values: list[Value], had: list[Any]) -> list[Any]:
-    return [
-        graft.value(str(i), value, had[i] if i < len(had) else MISSING) for i, value in enumerate(values)
-    ]
+    return [graft.value(str(i), value, had[i] if i < len(had) else MISSING) for i, value in enumerate(values)]
 
 
-def _subclass(graft: Graft, name: str, twin: object, default: type) -> type:
+def _subclass(graft: Graft, name: str, twin: object, default: type) -> Any:
     if not name:
         return default
     found = graft.buildable_class(name, twin)
@@ -161,7 +159,8 @@ def _tuple(graft: Graft, node: Tuple, twin: object) -> Any:
         return twin
     if not node.c:
         return tuple(items)
-    found = type(twin) if class_name(type(twin)) == name else graft.buildable_class(node.c, twin)
+    same_class = class_name(type(twin)) == name
+    found: Any = type(twin) if same_class else graft.buildable_class(node.c, twin)
     if found is None or not issubclass(found, tuple):
         return tuple(items)
     return tuple.__new__(found, items)
@@ -199,7 +198,7 @@ def _deque(graft: Graft, node: Deque, twin: object) -> Any:
     own = _use(graft, node, twin, fits)
     had = list(own) if own is not MISSING else []
     if own is MISSING:
-        cls = cast("type[deque[Any]]", _subclass(graft, node.c, twin, deque))
+        cls = _subclass(graft, node.c, twin, deque)
         own = _new(graft, node, cls.__new__(cls))
         deque.__init__(own, (), node.m)
     items = _items(graft, node.v, had)
@@ -225,7 +224,7 @@ def _dict(graft: Graft, node: Dict, twin: object) -> Any:
     own = _use(graft, node, twin, fits)
     had: dict[Any, Any] = dict(own) if own is not MISSING else {}
     if own is MISSING:
-        cls = _DICTS.get(node.c) or _subclass(graft, node.c, twin, dict)
+        cls: Any = _DICTS.get(node.c) or _subclass(graft, node.c, twin, dict)
         result: Any = _new(graft, node, cls.__new__(cls))
         if isinstance(result, defaultdict):
             result.default_factory = graft.value("default_factory", node.f)
@@ -267,13 +266,13 @@ def _refill_dict(target: dict[Any, Any], pairs: list[tuple[Any, Any]]) -> None:
 def _content(graft: Graft, node: Array) -> np.ndarray[Any, Any]:
     dtype = dtypes.parse(node.d)
     shape = (node.rows, *node.s[1:]) if node.rows >= 0 else node.s
-    order = "F" if node.o == "F" and node.rows < 0 else "C"
+    order: Literal["C", "F"] = "F" if node.o == "F" and node.rows < 0 else "C"
     data = graft.bytes_of(node.b, node.data)
     if min(shape, default=0) < 0 or data.nbytes != dtype.itemsize * math.prod(shape):
         raise CorruptObject(f"{graft.place} holds {data.nbytes} bytes for {node.d}{list(shape)}.")
     if data.nbytes == 0:
-        return np.empty(shape, dtype, order=order)
-    return data.view(dtype).reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+        return np.empty(shape, dtype=dtype, order=order)
+    return data.view(dtype).reshape(shape, order=order)
 
 
 def _array(graft: Graft, node: Array, twin: object) -> Any:
@@ -353,7 +352,9 @@ def _view(graft: Graft, node: View, twin: object) -> Any:
         raise CorruptObject(f"{graft.place} is a view that leaves its array.")
     raw = (base if base.flags.c_contiguous else base.T).reshape(-1).view(np.uint8)
     return _new(
-        graft, node, np.ndarray(tuple(node.s), dtype, buffer=raw.data, offset=node.off, strides=tuple(node.st))
+        graft,
+        node,
+        np.ndarray(tuple(node.s), dtype, buffer=raw.data, offset=node.off, strides=tuple(node.st)),
     )
 
 
@@ -381,7 +382,10 @@ def _object(graft: Graft, node: Object, twin: object) -> Any:
         cls = graft.buildable_class(node.c, twin)
         if cls is None:
             return _new(graft, node, None if twin is MISSING else twin)
-        own = _new(graft, node, object.__new__(cls))
+        try:
+            own = _new(graft, node, object.__new__(cls))
+        except TypeError:  # a class written in C that makes its objects itself
+            return _new(graft, node, graft.refuse(f"{node.c} cannot be built without its constructor.", twin))
     captor = next((c for rule in graft.policy.captors if (c := rule(own)) is not None), None)
     graft.owners.append(type(own))
     try:
@@ -444,15 +448,19 @@ def _attributes(
 
 
 def _function(graft: Graft, node: Function, twin: object) -> Any:
-    if callable(twin) and function_name(twin) == node.q and not isinstance(twin, type):
+    if isinstance(twin, types.FunctionType) and function_name(twin) == node.q:
         _new(graft, node, twin)
-        if isinstance(twin, types.FunctionType):
-            _closure(graft, node, twin)
-        elif node.of is not None:
-            graft.value("__self__", node.of, getattr(twin, "__self__", MISSING))
+        _closure(graft, node, twin)
+        return twin
+    if callable(twin) and not isinstance(twin, type) and function_name(twin) == node.q:
+        _new(graft, node, twin)
+        if node.of is not None:
+            owner = graft.value("__self__", node.of, getattr(twin, "__self__", MISSING))
+            if owner is not getattr(twin, "__self__", MISSING):
+                return _new(graft, node, getattr(owner, node.q.rpartition(".")[2], twin))
         return twin
     known = graft.callables.get(node.q) or _own_module(graft, node.q)
-    if callable(known) and not isinstance(known, type) and not isinstance(twin, types.FunctionType):
+    if callable(known) and not isinstance(known, type):
         return _new(graft, node, known)
     if twin is MISSING or not callable(twin):
         graft.error(f"the function {node.q} was saved; it is none that the program holds.")
@@ -466,8 +474,7 @@ def _own_module(graft: Graft, name: str) -> object:
     if not graft.owners or graft.owners[-1].__module__ != module:
         return None
     found = getattr(sys.modules.get(module), "__dict__", {}).get(attribute)
-    is_own = isinstance(found, types.FunctionType) and found.__module__ == module
-    return found if is_own else None
+    return found if isinstance(found, types.FunctionType) and found.__module__ == module else None
 
 
 def _closure(graft: Graft, node: Function, twin: types.FunctionType) -> None:
@@ -508,13 +515,20 @@ def _partial(graft: Graft, node: Partial, twin: object) -> Any:
     return _new(graft, node, partial(function, *args, **keywords))
 
 
+_VALUE_TYPES: dict[str, type] = {
+    class_name(t): t
+    for t in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque)
+}
+"""Classes that a document may name although the program does not hold them: making one does nothing."""
+
+
 def _class(graft: Graft, node: Class, twin: object) -> Any:
     module = isinstance(twin, types.ModuleType)
     if isinstance(twin, type) or module:
         name = f"{cast('Any', twin).__name__}:" if module else class_name(cast("type", twin))
         if name == node.q:
             return twin
-    found = graft.callables.get(node.q)
+    found = _VALUE_TYPES.get(node.q) or graft.callables.get(node.q)
     if found is None or not isinstance(found, (type, types.ModuleType)):
         return graft.refuse(f"the class {node.q} was saved; it is none that the program holds.", twin)
     return found

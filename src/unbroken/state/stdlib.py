@@ -222,6 +222,9 @@ CODECS: dict[str, Codec] = {
     "builtins:int": _SUBCLASS,
     "builtins:float": _SUBCLASS,
     "builtins:str": _SUBCLASS,
+    "builtins:bytes": _SUBCLASS,
+    # Their first base is str or bytes, which would win.
+    "numpy:str_": ScalarCodec(),
+    "numpy:bytes_": ScalarCodec(),
 }
-"""By class. Plain int, float and str never get here: the walker writes them as themselves."""
-
+"""By class. Plain int, float, str and bytes never get here: the walker writes them as themselves."""

@@ -395,9 +395,7 @@ class Walk:
         start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         if not 0 <= start <= base.nbytes:
             return None
-        node = View(
-            of=None, off=start, d=dtypes.name(value.dtype), s=value.shape, st=tuple(value.strides)
-        )
+        node = View(of=None, off=start, d=dtypes.name(value.dtype), s=value.shape, st=tuple(value.strides))
         self._keep(value, node)
         node.of = self.child("<base>", base)
         return node
@@ -496,7 +494,7 @@ class Walk:
             data = pickle.dumps(value, protocol=5)
         except Exception as error:  # whatever a foreign __reduce__ raises: it is named, not hidden
             self.note("not captured", f"{facts.name}: {error}")
-            node: Identity = External(c=facts.name)
+            node: External | Opaque = External(c=facts.name)
         else:
             self.note("opaque", facts.name)
             b, inline = self.pack(np.frombuffer(data, np.uint8))

@@ -1,0 +1,233 @@
+"""What differs between two states, leaf by leaf.
+
+Used after every restore (what was captured again against what was saved), between two starts of one
+script (skeletons: every difference of configuration), and between two checkpoints. References are
+compared by the place they lead to, never by number, so that one object more does not shift all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unbroken.state import dtypes
+from unbroken.state.nodes import (
+    PLAIN,
+    Array,
+    Bytes,
+    Link,
+    Node,
+    Opaque,
+    Packed,
+    Ref,
+    Scope,
+    Value,
+    children,
+    escape,
+)
+from unbroken.state.places import Index, index
+from unbroken.state.snapshot import Blob, Component, Snapshot
+
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class LeafDifference:
+    """One leaf that differs. `distance`: largest absolute difference, where both are numbers."""
+
+    component: str
+    place: str
+    before: str
+    after: str
+    distance: float | None = None
+
+    def __str__(self) -> str:
+        far = "" if self.distance is None else f" (by up to {self.distance:.3g})"
+        return f"{self.place}: {self.before} → {self.after}{far}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    blobs: list[Blob]
+    index: Index
+
+    def bytes_of(self, node: Array | Packed | Bytes | Opaque) -> Blob:
+        inline = node.v if isinstance(node, Bytes) else node.data
+        return self.blobs[node.b] if node.b >= 0 else np.frombuffer(inline, np.uint8)
+
+
+class _Comparison:
+    def __init__(
+        self, component: str, a: _Side, b: _Side, *, contents: bool, volatile: frozenset[str]
+    ) -> None:
+        self.component = component
+        self.a = a
+        self.b = b
+        self.contents = contents
+        self.volatile = volatile
+
+    def leaf(self, place: str, a: object, b: object, distance: float | None = None) -> LeafDifference:
+        return LeafDifference(self.component, place, _shown(a), _shown(b), distance)
+
+    def values(self, place: str, a: Value, b: Value) -> Iterator[LeafDifference]:
+        if type(a) in PLAIN or type(b) in PLAIN:
+            if not _same_plain(a, b):
+                yield self.leaf(place, a, b, _scalar_distance(a, b))
+            return
+        assert isinstance(a, Node) and isinstance(b, Node)
+        if isinstance(a, (Ref, Link)) and isinstance(b, (Ref, Link)):
+            to_a, to_b = _target(a, self.a.index), _target(b, self.b.index)
+            if to_a != to_b:
+                yield self.leaf(place, f"the object at {to_a}", f"the object at {to_b}")
+            return
+        if type(a) is not type(b):
+            yield self.leaf(place, a, b)
+            return
+        if isinstance(a, Scope):
+            assert isinstance(b, Scope)
+            yield from self.scopes(place, a, b)
+            return
+        if isinstance(a, (Array, Packed, Bytes, Opaque)):
+            yield from self.contents_of(place, a, b)
+        else:
+            for name in _FIELDS.get(type(a).__name__, ()):
+                if getattr(a, name) != getattr(b, name):
+                    yield self.leaf(place, f"{name} {getattr(a, name)!r}", f"{name} {getattr(b, name)!r}")
+        yield from self.below(place, a, b)
+
+    def below(self, place: str, a: Any, b: Any) -> Iterator[LeafDifference]:
+        left, right = dict(children(a)), dict(children(b))
+        for key in [*left, *(k for k in right if k not in left)]:
+            if key in self.volatile:
+                continue
+            at = f"{place}/{escape(key)}"
+            if key not in left or key not in right:
+                here = left.get(key, right.get(key))
+                gone = key not in right
+                yield self.leaf(at, here if gone else ABSENT, ABSENT if gone else here)
+            else:
+                yield from self.values(at, left[key], right[key])
+
+    def contents_of(self, place: str, a: Any, b: Any) -> Iterator[LeafDifference]:
+        form_a, form_b = _form(a), _form(b)
+        if form_a != form_b:
+            yield self.leaf(place, a, b)
+        elif self.contents:
+            left, right = self.a.bytes_of(a), self.b.bytes_of(b)
+            if left.tobytes() != right.tobytes():
+                yield self.leaf(place, a, b, _array_distance(a, left, right))
+
+    def scopes(self, place: str, a: Scope, b: Scope) -> Iterator[LeafDifference]:
+        # Another process has its own numbers and its own blobs.
+        sides = []
+        for scope, side in ((a, self.a), (b, self.b)):
+            inner = Component(self.component, dict(scope.roots), [side.blobs[i] for i in scope.blobs])
+            sides.append(_Side(inner.blobs, index(Snapshot({inner.name: inner}))))
+        inside = _Comparison(self.component, *sides, contents=self.contents, volatile=self.volatile)
+        for key in {**a.roots, **b.roots}:
+            at = f"{place}/{escape(key)}"
+            if key in a.roots and key in b.roots:
+                yield from inside.values(at, a.roots[key], b.roots[key])
+            else:
+                yield self.leaf(at, a.roots.get(key, ABSENT), b.roots.get(key, ABSENT))
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "Float": ("v",),
+    "Int": ("v",),
+    "List": ("c",),
+    "Tuple": ("c",),
+    "Set": ("frozen", "c"),
+    "Deque": ("m", "c"),
+    "Dict": ("c",),
+    "ObjectArray": ("s", "rows"),
+    "View": ("off", "d", "s", "st"),
+    "Object": ("c",),
+    "Coded": ("k", "c"),
+    "Function": ("q", "h"),
+    "Method": ("n",),
+    "Class": ("q",),
+    "External": ("c",),
+}
+"""Fields compared beside what `children` yields and beside contents."""
+
+
+def _target(node: Ref | Link, where: Index) -> str:
+    return node.to if isinstance(node, Link) else where.place_of_number.get(node.to, f"#{node.to}")
+
+
+def _form(node: Array | Packed | Bytes | Opaque) -> tuple[object, ...]:
+    if isinstance(node, Array):
+        return (node.d, tuple(node.s), node.o if len(node.s) > 1 else "", node.rows)
+    if isinstance(node, Packed):
+        return (node.t, node.n)
+    return (node.mutable,) if isinstance(node, Bytes) else (node.c,)
+
+
+def _same_plain(a: Value, b: Value) -> bool:
+    if type(a) is not type(b):
+        return False
+    return repr(a) == repr(b) if isinstance(a, float) else a == b
+
+
+def _scalar_distance(a: Value, b: Value) -> float | None:
+    numbers = isinstance(a, (int, float)) and isinstance(b, (int, float))
+    return abs(float(a) - float(b)) if numbers else None  # type: ignore[arg-type]
+
+
+def _array_distance(node: Any, left: Blob, right: Blob) -> float | None:
+    if not isinstance(node, (Array, Packed)) or left.nbytes != right.nbytes:
+        return None
+    dtype = dtypes.parse(node.d) if isinstance(node, Array) else np.dtype(f"<{node.t}8")
+    if dtype.kind not in "fiub" or not left.nbytes:
+        return None
+    a, b = (x.view(dtype).astype(np.float64) for x in (left, right))
+    with np.errstate(all="ignore"):
+        gaps = np.abs(a - b)
+    worst = float(np.max(np.where(np.isnan(gaps), np.inf, gaps)))
+    return worst if not math.isnan(worst) else None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Array):
+        return f"{value.d}{list(value.s)}"
+    if isinstance(value, Node):
+        name = str(value.__struct_config__.tag)
+        detail = getattr(value, "c", "") or getattr(value, "q", "") or getattr(value, "k", "")
+        return f"{name} {detail}".rstrip()
+    return value if value is ABSENT else repr(value)[:80]
+
+
+def compare(
+    a: Snapshot, b: Snapshot, *, contents: bool = True, volatile: frozenset[str] = frozenset()
+) -> list[LeafDifference]:
+    """Return every leaf that differs, in the order of `a`, then of what only `b` has.
+
+    `contents=False` leaves array contents aside. Keys named in `volatile` are not compared anywhere.
+    """
+    found: list[LeafDifference] = []
+    index_a, index_b = index(a), index(b)
+    empty = Component("")
+    for name in {**a.components, **b.components}:
+        left, right = a.components.get(name, empty), b.components.get(name, empty)
+        comparison = _Comparison(
+            name,
+            _Side(left.blobs, index_a),
+            _Side(right.blobs, index_b),
+            contents=contents,
+            volatile=volatile,
+        )
+        for place in {**left.roots, **right.roots}:
+            if place.rpartition("/")[2] in volatile:
+                continue
+            if place in left.roots and place in right.roots:
+                found.extend(comparison.values(place, left.roots[place], right.roots[place]))
+            else:
+                here = left.roots.get(place, right.roots.get(place))
+                gone = place in left.roots
+                found.append(comparison.leaf(place, here if gone else ABSENT, ABSENT if gone else here))
+    return found

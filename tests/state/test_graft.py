@@ -1,0 +1,248 @@
+"""The plan touches nothing, names what does not fit, and takes no code from a document."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unbroken.errors import CorruptObject, NotCapturable, StateMismatch
+from unbroken.state.diff import compare
+from unbroken.state.graft import plan
+from unbroken.state.nodes import (
+    Array,
+    Class,
+    Coded,
+    Dict,
+    Function,
+    Link,
+    Method,
+    Object,
+    ObjectArray,
+    Opaque,
+    Packed,
+    Partial,
+    Ref,
+    Set,
+    Tuple,
+    Value,
+    View,
+    class_name,
+)
+from unbroken.state.policy import Phase, Policy
+from unbroken.state.snapshot import Component, Snapshot
+from unbroken.state.walk import capture
+
+
+class Part:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+    def work(self) -> int:
+        return 1
+
+
+class Network:
+    def __init__(self, size: int) -> None:
+        self.weights = np.zeros(size)
+
+
+class Trainer:
+    def __init__(self, size: int = 4) -> None:
+        self.network = Network(size)
+        self.target_network = Network(size)
+        self.best = self.network
+        self.step = 0
+
+
+POLICY = Policy(
+    structural=frozenset({class_name(Network)}),
+    components={class_name(Network): "policy_weights"},
+    component_keys={"target_network": "target_weights"},
+    tables={class_name(Network): lambda net: {"weights": net.weights}},
+)
+
+
+class Bomb:
+    """What a hostile document would like to have built."""
+
+    def __del__(self) -> None:
+        raise AssertionError("built")
+
+
+def forged(value: Value) -> Snapshot:
+    root = Object(c=class_name(Part), a={"x": value})
+    return Snapshot({"training_state": Component("training_state", {"root": root})})
+
+
+COMMAND = Tuple(v=["touch /nonexistent/owned"])
+FORGERIES: dict[str, Value] = {
+    "os.system": Function(q="os:system"),
+    "posix.system": Function(q="posix:system"),
+    "exec": Function(q="builtins:exec"),
+    "a function of a trusted package": Function(q="numpy:load"),
+    "partial of exec": Partial(f=Function(q="builtins:exec"), a=COMMAND, k=Dict(v={})),
+    "Popen": Object(c="subprocess:Popen", a={"args": "true"}),
+    "TemporaryDirectory": Object(c="tempfile:TemporaryDirectory", a={"name": "/"}),
+    "an object with __del__": Object(c=f"{__name__}:Bomb"),
+    "a class": Class(q="subprocess:Popen"),
+    "a foreign method": Method(n="system", of=Object(c="os:_Environ")),
+    "a method nobody holds": Method(n="work", of=Ref(to=0)),
+    "a metaclass": Object(c="builtins:type"),
+    "a pickle of os.system": Opaque(c="x", data=b"cposix\nsystem\n(S'true'\ntR."),
+    "an unknown codec": Coded(k="no.such"),
+    "a class not loaded": Object(c="antigravity:X"),
+    "process attributes": Object(c="builtins:object", a={"x": 1}),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_documents_are_refused_in_the_plan(name: str) -> None:
+    held = (os, subprocess, tempfile)  # loaded, so that not finding them is not the reason
+    assert held
+    twin = Part(x=None)
+    graft = plan(forged(FORGERIES[name]), {"root": twin}, POLICY)
+    levels = {d.level for d in graft.differences}
+    assert levels & {"error", "untrusted"}, graft.differences
+    assert all("antigravity" not in m for m in __import__("sys").modules)
+    assert twin.__dict__ == {"x": None}
+
+
+BROKEN: dict[str, Value] = {
+    "array of another size": Array(d="<f8", s=(3,), data=b"1234567"),
+    "array of negative size": Array(d="<f8", s=(-1,), data=b"12345678"),
+    "blob out of range": Array(d="<f8", s=(2000,), b=7),
+    "dtype of objects": Array(d="|O", s=(1,), data=b"12345678"),
+    "no dtype": Array(d="f8); import os", s=(1,), data=b"12345678"),
+    "packed of another length": Packed(t="f", n=3, data=b"12345678"),
+    "unhashable member": Set(v=[Dict(v={})]),
+    "unhashable key": Dict(kv=[(Dict(v={}), 1)]),
+    "view that leaves its array": View(
+        of=Array(d="<f8", s=(1,), data=b"12345678"), off=4, d="<f8", s=(1,), st=(8,)
+    ),
+    "too few objects": ObjectArray(s=(3,), v=[1]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_documents_that_contradict_themselves_are_corrupt(name: str) -> None:
+    with pytest.raises(CorruptObject):
+        plan(forged(BROKEN[name]), {"root": Part(x=None)}, POLICY)
+
+
+@pytest.mark.parametrize("node", [Ref(to=99), Link(to="nowhere", in_="policy_weights")])
+def test_a_reference_to_nothing_is_an_error(node: Value) -> None:
+    graft = plan(forged(node), {"root": Part(x=None)}, POLICY)
+    assert [d.place for d in graft.errors] == ["root/x"]
+
+
+def test_components_open_where_their_objects_are_met() -> None:
+    snapshot = capture({"trainer": Trainer()}, POLICY)
+    assert list(snapshot.components) == ["training_state", "policy_weights", "target_weights"]
+    assert list(snapshot.components["policy_weights"].roots) == ["trainer/best"]
+    assert list(snapshot.components["target_weights"].roots) == ["trainer/target_network"]
+    root = snapshot.components["training_state"].roots["trainer"]
+    assert isinstance(root, Object)
+    assert root.a["network"] == Link(to="trainer/best", in_="policy_weights")
+    assert snapshot.components["policy_weights"].tensors == {"weights": "trainer/best/weights"}
+
+
+def test_a_restore_keeps_every_object_of_the_twin() -> None:
+    saved, twin = Trainer(), Trainer()
+    saved.network.weights += 1
+    saved.step = 5
+    network, weights = twin.network, twin.network.weights
+    plan(capture({"trainer": saved}, POLICY), {"trainer": twin}, POLICY).apply()
+    assert twin.step == 5
+    assert twin.network is network is twin.best
+    assert twin.network.weights is weights
+    assert weights.tolist() == [1, 1, 1, 1]
+    assert twin.target_network.weights.tolist() == [0, 0, 0, 0]
+
+
+def test_a_plan_touches_nothing() -> None:
+    saved, twin = Trainer(), Trainer()
+    saved.network.weights += 1
+    saved.step = 5
+    before = capture({"trainer": twin}, POLICY)
+    plan(capture({"trainer": saved}, POLICY), {"trainer": twin}, POLICY)
+    assert compare(before, capture({"trainer": twin}, POLICY)) == []
+
+
+def test_structural_objects_are_never_built() -> None:
+    saved, twin = Trainer(), Trainer()
+    twin.target_network = None  # type: ignore[assignment]
+    graft = plan(capture({"trainer": saved}, POLICY), {"trainer": twin}, POLICY)
+    assert [d.place for d in graft.errors] == ["trainer/target_network"]
+    with pytest.raises(StateMismatch, match="target_network"):
+        graft.apply()
+
+
+def test_writes_run_in_the_order_of_their_phases() -> None:
+    graft = plan(capture({}, POLICY), {}, POLICY)
+    order: list[str] = []
+    graft.write(order.append, "generators", phase=Phase.GENERATORS)
+    graft.write(order.append, "plain")
+    graft.write(order.append, "world", phase=Phase.WORLD)
+    graft.apply()
+    assert order == ["world", "plain", "generators"]
+
+
+def test_a_kept_setting_keeps_the_value_of_the_program() -> None:
+    saved, twin = Part(lr=0.1, step=7), Part(lr=0.2, step=0)
+    graft = plan(capture({"root": saved}, POLICY), {"root": twin}, POLICY, keep=["root/lr"])
+    graft.apply()
+    assert twin.__dict__ == {"lr": 0.2, "step": 7}
+    assert [(d.level, d.place) for d in graft.differences] == [("kept", "root/lr")]
+
+
+def test_references_below_a_kept_setting_lead_to_the_program_s_objects() -> None:
+    inner, twin_inner = [1], [2]
+    saved, twin = Part(a={"v": inner}, b=inner), Part(a={"v": twin_inner}, b=twin_inner)
+    graft = plan(capture({"root": saved}, POLICY), {"root": twin}, POLICY, keep=["root/a"])
+    assert graft.errors == []
+    graft.apply()
+    assert twin.__dict__["a"]["v"] is twin_inner is twin.__dict__["b"]
+
+
+def test_attributes_that_the_saved_object_had_lost_are_removed() -> None:
+    twin = Part(x=1, scratch=2)
+    graft = plan(capture({"root": Part(x=1)}, POLICY), {"root": twin}, POLICY)
+    graft.apply()
+    assert twin.__dict__ == {"x": 1}
+    assert [d.level for d in graft.differences] == ["removed"]
+
+
+def test_roots_on_one_side_only_are_said() -> None:
+    graft = plan(capture({"a": [1], "b": [2]}, POLICY), {"b": [0], "c": [3]}, POLICY)
+    assert {(d.level, d.place) for d in graft.differences} == {("fresh", "c"), ("lost", "a")}
+
+
+def test_an_array_of_another_shape_is_replaced_and_said() -> None:
+    twin = Part(x=np.zeros(3))
+    graft = plan(capture({"root": Part(x=np.ones(5))}, POLICY), {"root": twin}, POLICY)
+    graft.apply()
+    assert twin.__dict__["x"].tolist() == [1] * 5
+    assert [(d.level, d.place) for d in graft.differences] == [("replaced", "root/x")]
+
+
+def test_shared_constants_of_the_program_are_not_written_to() -> None:
+    constant = np.arange(10.0)
+    constant.flags.writeable = False
+    twin = Part(x=constant)
+    plan(capture({"root": Part(x=np.arange(10.0))}, POLICY), {"root": twin}, POLICY).apply()
+    assert constant.tolist() == list(range(10))
+
+
+def test_endless_nesting_is_an_error_of_ours() -> None:
+    chain: list[Any] = []
+    for _ in range(100_000):
+        chain = [chain]
+    with pytest.raises(NotCapturable, match="nested"):
+        capture({"root": chain}, POLICY)
+    while chain:  # or the interpreter would recurse as deeply to free it
+        chain = chain[0]

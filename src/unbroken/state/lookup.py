@@ -73,9 +73,9 @@ def slots_of(cls: type) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _kind(cls: type, name: str, policy: Policy, codec: Codec | None, external: bool) -> Kind:
+def _kind(cls: type, policy: Policy, *, coded: bool, external: bool) -> Kind:
     module = cls.__module__
-    if codec is not None:
+    if coded:
         return Kind.CODED
     if issubclass(cls, type) or cls is types.ModuleType:
         return Kind.CLASS
@@ -129,7 +129,7 @@ class Lookup:
         base = next((n for n in names if n in policy.components), "")
         return Facts(
             name=names[0],
-            kind=_kind(cls, names[0], policy, codec, external),
+            kind=_kind(cls, policy, coded=codec is not None, external=external),
             skip=frozenset().union(*(policy.skip.get(n, frozenset()) for n in names)),
             slots=slots_of(cls),
             codec=codec,

@@ -57,7 +57,7 @@ COMPARE_UP_TO = 1 << 20
 whole program) is not written to."""
 
 
-def _use(graft: Graft, node: Node, twin: object, fits: bool) -> Any:
+def _use(graft: Graft, node: Node, twin: object, *, fits: bool) -> Any:
     """Return the twin's object if it fits and is free, else MISSING; registers it."""
     if fits and graft.claim(twin):
         graft._objects[id(node)] = twin
@@ -98,7 +98,7 @@ def _bytes(graft: Graft, node: Bytes, twin: object) -> Any:
     data = graft.bytes_of(node.b, node.v).tobytes()
     if not node.mutable:
         return _new(graft, node, twin if type(twin) is bytes and twin == data else data)
-    own = _use(graft, node, twin, type(twin) is bytearray)
+    own = _use(graft, node, twin, fits=type(twin) is bytearray)
     if own is MISSING:
         return _new(graft, node, bytearray(data))
     if own != data:
@@ -122,7 +122,7 @@ def _subclass(graft: Graft, name: str, twin: object, default: type) -> Any:
 
 def _list(graft: Graft, node: List, twin: object) -> Any:
     fits = class_name(type(twin)) == node.c if node.c else type(twin) is list
-    own = _use(graft, node, twin, fits)
+    own = _use(graft, node, twin, fits=fits)
     had = list(own) if own is not MISSING else []
     if own is MISSING:
         cls = _subclass(graft, node.c, twin, list)
@@ -133,7 +133,7 @@ def _list(graft: Graft, node: List, twin: object) -> Any:
             graft.error(f"{len(node.v)} objects were saved, the program has {len(had)}.")
     items = _items(graft, node.v, had)
     if node.c:
-        _attributes(graft, node.a, result, own is not MISSING)
+        _attributes(graft, node.a, result, mine=own is not MISSING)
     if len(items) != len(had) or not all(map(same, items, had)):
         graft.write(list.__setitem__, result, slice(None), items)
     return result
@@ -144,7 +144,7 @@ def _packed(graft: Graft, node: Packed, twin: object) -> Any:
     if node.t not in ("f", "i") or data.nbytes != 8 * node.n:
         raise CorruptObject(f"{graft.place} does not hold the {node.n} numbers that it names.")
     items = data.view("<f8" if node.t == "f" else "<i8").tolist()
-    own = _use(graft, node, twin, type(twin) is list)
+    own = _use(graft, node, twin, fits=type(twin) is list)
     if own is MISSING:
         return _new(graft, node, items)
     graft.write(list.__setitem__, own, slice(None), items)
@@ -174,7 +174,7 @@ def _set(graft: Graft, node: Set, twin: object) -> Any:
             made: Any = cls.__new__(cls, items)
             return _new(graft, node, twin if type(twin) is cls and twin == made else made)
         fits = class_name(type(twin)) == node.c if node.c else type(twin) is set
-        own = _use(graft, node, twin, fits)
+        own = _use(graft, node, twin, fits=fits)
         if own is MISSING:
             cls = _subclass(graft, node.c, twin, set)
             result: Any = _new(graft, node, cls.__new__(cls))
@@ -195,7 +195,7 @@ def _refill_set(target: set[Any], items: list[Any]) -> None:
 def _deque(graft: Graft, node: Deque, twin: object) -> Any:
     fits = isinstance(twin, deque) and twin.maxlen == node.m
     fits = fits and (class_name(type(twin)) == node.c if node.c else type(twin) is deque)
-    own = _use(graft, node, twin, fits)
+    own = _use(graft, node, twin, fits=fits)
     had = list(own) if own is not MISSING else []
     if own is MISSING:
         cls = _subclass(graft, node.c, twin, deque)
@@ -221,7 +221,7 @@ _DICTS: dict[str, type] = {
 
 def _dict(graft: Graft, node: Dict, twin: object) -> Any:
     fits = isinstance(twin, dict) and class_name(type(twin)) == (node.c or "builtins:dict")
-    own = _use(graft, node, twin, fits)
+    own = _use(graft, node, twin, fits=fits)
     had: dict[Any, Any] = dict(own) if own is not MISSING else {}
     if own is MISSING:
         cls: Any = _DICTS.get(node.c) or _subclass(graft, node.c, twin, dict)
@@ -241,7 +241,7 @@ def _dict(graft: Graft, node: Dict, twin: object) -> Any:
             raise CorruptObject(f"{graft.place} has a key that cannot be one: {error}.") from error
         pairs.append((key, graft.value(f"#{i}", value, old)))
     if node.c:
-        _attributes(graft, node.a, result, own is not MISSING)
+        _attributes(graft, node.a, result, mine=own is not MISSING)
     keys = {key for key, _ in pairs}
     extra = [key for key, value in had.items() if _structural(graft, value) and key not in keys]
     if extra:
@@ -284,7 +284,7 @@ def _array(graft: Graft, node: Array, twin: object) -> Any:
         and twin.flags.writeable
         and not isinstance(twin.base, np.ndarray)
     )
-    own = _use(graft, node, twin, fits)
+    own = _use(graft, node, twin, fits=fits)
     if own is MISSING:
         if isinstance(twin, np.ndarray) and (twin.shape != tuple(node.s) or twin.dtype != content.dtype):
             graft.note("replaced", f"{twin.dtype}{list(twin.shape)} by {content.dtype}{list(node.s)}.")
@@ -318,7 +318,7 @@ def _objects(graft: Graft, node: ObjectArray, twin: object) -> Any:
         and twin.shape == shape
         and not isinstance(twin.base, np.ndarray)
     )
-    own = _use(graft, node, twin, fits)
+    own = _use(graft, node, twin, fits=fits)
     result = _new(graft, node, np.empty(shape, object)) if own is MISSING else own
     target = result[: node.rows] if node.rows >= 0 else result
     had = target.reshape(-1).tolist() if own is not MISSING else []
@@ -374,7 +374,7 @@ def _same_layout(
 
 
 def _object(graft: Graft, node: Object, twin: object) -> Any:
-    own = _use(graft, node, twin, twin is not MISSING and class_name(type(twin)) == node.c)
+    own = _use(graft, node, twin, fits=twin is not MISSING and class_name(type(twin)) == node.c)
     mine = own is not MISSING
     if not mine:
         if _structural(graft, twin) or callable(twin):
@@ -390,7 +390,7 @@ def _object(graft: Graft, node: Object, twin: object) -> Any:
     graft.owners.append(type(own))
     try:
         only = captor.attributes(own) if captor is not None else None
-        _attributes(graft, node.a, own, mine, only)
+        _attributes(graft, node.a, own, mine=mine, only=only)
         for name, value in node.s.items():
             old = getattr(own, name, MISSING) if mine else MISSING
             new = graft.value(name, value, old)
@@ -416,7 +416,12 @@ def _not_this(graft: Graft, node: Node, saved: str, twin: object) -> Any:
 
 
 def _attributes(
-    graft: Graft, saved: Mapping[str, Value], owner: Any, mine: bool, only: frozenset[str] | None = None
+    graft: Graft,
+    saved: Mapping[str, Value],
+    owner: Any,
+    *,
+    mine: bool,
+    only: frozenset[str] | None = None,
 ) -> None:
     # Written into __dict__ and not through setattr: properties and nn.Module would act on it.
     attributes: dict[str, Any] | None = getattr(owner, "__dict__", None)
@@ -535,7 +540,7 @@ def _class(graft: Graft, node: Class, twin: object) -> Any:
 
 
 def _external(graft: Graft, node: External, twin: object) -> Any:
-    if twin is MISSING or type(twin) in PLAIN and twin is not None:
+    if twin is MISSING or (type(twin) in PLAIN and twin is not None):
         graft.note("lost", f"{node.c} lives outside of checkpoints and has no counterpart here.")
         return _new(graft, node, None)
     return _new(graft, node, twin)
@@ -545,10 +550,11 @@ def _opaque(graft: Graft, node: Opaque, twin: object) -> Any:
     if not graft.trusted:
         graft.note("untrusted", f"{node.c} is pickled, and the checkpoint is not trusted.")
         return _new(graft, node, None if twin is MISSING else twin)
-    return _new(graft, node, pickle.loads(graft.bytes_of(node.b, node.data).tobytes()))
+    data = graft.bytes_of(node.b, node.data).tobytes()
+    return _new(graft, node, pickle.loads(data))  # noqa: S301 - trusted: signed by us, or by the caller's word
 
 
-def _scope(graft: Graft, node: Scope, twin: object) -> Any:
+def _scope(graft: Graft, _: Scope, twin: object) -> Any:
     return graft.refuse("holds the state of another process, which nothing here restores.", twin)
 
 

@@ -220,7 +220,8 @@ class Walk:
             if not isinstance(node, Link) or node.to != escape(key):
                 self._component.roots[escape(key)] = node
         outer = self._component
-        for self._component, self._at, act in self._later:
+        for component, at, act in self._later:
+            self._component, self._at = component, at
             act()
         self._later.clear()
         self._component, self._at = outer, None
@@ -298,7 +299,7 @@ class Walk:
         kinds = set(map(type, value))
         if kinds == {float}:
             array = np.array(value, dtype="<f8")
-        elif kinds == {int} and -(2**63) <= min(value) and max(value) < 2**63:
+        elif kinds == {int} and min(value) >= -(2**63) and max(value) < 2**63:
             array = np.array(value, dtype="<i8")
         else:
             return None
@@ -492,7 +493,7 @@ class Walk:
     def _opaque(self, value: Any, facts: Facts) -> Value:
         try:
             data = pickle.dumps(value, protocol=5)
-        except Exception as error:  # whatever a foreign __reduce__ raises: it is named, not hidden
+        except Exception as error:  # noqa: BLE001 - whatever a foreign __reduce__ raises is named, not hidden
             self.note("not captured", f"{facts.name}: {error}")
             node: External | Opaque = External(c=facts.name)
         else:

@@ -1,0 +1,58 @@
+"""Where in SB3's training loop a state was taken.
+
+The loop keeps this in local variables, which no capture can see; `TrainingLoop` counts along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Final, Literal, TypeAlias
+
+from unbroken.errors import StateMismatch
+
+Kind: TypeAlias = Literal["start", "step", "end", "stopped"]
+
+START: Final = "start"
+"""Before a rollout: `collect_rollouts` is about to be called."""
+STEP: Final = "step"
+"""In a rollout, before the next environment step: the policy is about to choose actions."""
+END: Final = "end"
+"""The loop has reached its number of steps; `on_training_end` has not been called yet."""
+STOPPED: Final = "stopped"
+"""The same, but because a callback said so: there is nothing to go on with, whatever the number of steps."""
+
+_KINDS: Final[dict[str | int, Kind]] = {START: START, STEP: STEP, END: END, STOPPED: STOPPED}
+
+
+@dataclass(slots=True)
+class Position:
+    """A place in the loop. `rollouts` are complete; `steps` of the present one are, too.
+
+    `episodes_before` is the model's count of episodes when the present rollout began.
+    """
+
+    kind: Kind = START
+    rollouts: int = 0
+    steps: int = 0
+    episodes_before: int = 0
+    episodes: int = 0
+    """Episodes that have ended, over all environments."""
+
+    def as_record(self) -> dict[str, str | int]:
+        """Return the position as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, str | int]) -> Position:
+        """Read what `as_record` gave. Raises StateMismatch for anything else."""
+        kind = _KINDS.get(record.get("kind", ""))
+        counts = {f.name: record.get(f.name) for f in fields(cls) if f.name != "kind"}
+        if kind is None or not all(type(n) is int and n >= 0 for n in counts.values()):
+            raise StateMismatch(
+                f"The checkpoint does not say where in the training loop it was taken (it says {record}).",
+                hint="It was not written by this adapter; start the run with the framework it came from.",
+            )
+        position = cls(kind=kind)
+        for name, count in counts.items():
+            setattr(position, name, count)
+        return position

@@ -1,0 +1,239 @@
+"""SB3's training loop, seen from outside: where it stands, and how it is made to stand elsewhere.
+
+`learn()` and `collect_rollouts()` keep their place in local variables. `TrainingLoop` counts along
+through instance attributes on the model, reports each clean point, and at the first rollout puts the
+loop where its listener says.
+
+Everything happens inside the first call of `collect_rollouts`: by then every callback has been told
+that training starts, whatever its place in the list, and `learn()` has already asked whether there is
+anything left to do, so a checkpoint in the last rollout still gets its last update.
+
+All hooks are gone when the loop ends or raises. Not promised: that they are gone when `learn()` is
+left by an error outside `collect_rollouts` and `train`; the next `install` or `remove` clears them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Protocol
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import RolloutReturn
+
+from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
+from unbroken.adapters.sb3.override import Exclusion, Override
+from unbroken.adapters.sb3.position import END, START, STEP, STOPPED, Position
+from unbroken.adapters.sb3.reentry import reenter
+
+HOOKS = ("collect_rollouts", "train", "dump_logs", "_sample_action")
+"""Attributes that may stand on a model while it trains."""
+CALLBACK_HOOKS = ("on_training_end", "on_rollout_start", "update_locals")
+"""Attributes that may stand on the outermost callback."""
+
+
+class Listener(Protocol):
+    """Who is told. Each call comes at a clean point, except `abandoned`."""
+
+    def begin(self, root: BaseCallback) -> Position | None:
+        """Everything is built and reset. Restore, and return where the loop is to go on; None: here."""
+        ...
+
+    def at_step(self, position: Position) -> None:
+        """The next environment step is about to be chosen."""
+        ...
+
+    def finished(self, position: Position) -> None:
+        """The loop is over; the callbacks have not been told yet."""
+        ...
+
+    def abandoned(self, error: BaseException) -> None:
+        """Training ended with `error`, which is raised on."""
+        ...
+
+
+class TrainingLoop:
+    """The loop of one `learn()` call of `model`. `callback` is ours, by which we know our own calls."""
+
+    def __init__(
+        self, model: OnPolicyAlgorithm | OffPolicyAlgorithm, callback: BaseCallback, listener: Listener
+    ) -> None:
+        self.model = model
+        self.position = Position()
+        self._callback = callback
+        self._listener = listener
+        self._root: BaseCallback | None = None
+        self._reentry: Position | None = None
+        self._reentered = False
+        self._restored: tuple[int, float] | None = None
+        self._catching_up = 0
+        self._over = False
+        self._ended_early = False
+        self._collect = Override(model, "collect_rollouts", self._collect_rollouts)
+        self._signature = inspect.signature(self._collect.original)
+        self._train = Override(model, "train", self._train_model)
+        self._logs = Override(model, "dump_logs", self._dump_logs)
+        self._excluded = Exclusion(model, HOOKS)
+        self._end: Override | None = None
+        self._point: PolicyCall | SampleCall | None = None
+
+    def install(self) -> None:
+        """Put the hooks on the model."""
+        self._excluded.install()
+        self._collect.install()
+        self._train.install()
+
+    def remove(self) -> None:
+        """Take every hook away. May be called twice."""
+        if self._point is not None:
+            self._point.remove()
+        if self._end is not None:
+            self._end.remove()
+        for hook in (self._collect, self._train, self._logs, self._excluded):
+            hook.remove()
+
+    @property
+    def knows_steps(self) -> bool:
+        """Whether there are clean points inside rollouts, or only between them."""
+        return has_known_loop(self.model)
+
+    # ------------------------------------------------------------------ what stands before the methods
+
+    def _collect_rollouts(self, *args: Any, **kwargs: Any) -> Any:
+        call = self._signature.bind(*args, **kwargs)
+        root: BaseCallback = call.arguments["callback"]
+        if self._root is not root and not holds(root, self._callback):
+            # Left over from a `learn()` that raised outside our sight; this one is not ours.
+            self.remove()
+            return self._collect.original(*args, **kwargs)
+        try:
+            if self._root is None:
+                self._begin(root)
+            if self._over:
+                return self._nothing()
+            if self._catching_up:
+                self._catching_up -= 1
+                return True
+            return self._rollout(call)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _begin(self, root: BaseCallback) -> None:
+        model, self._root = self.model, root
+        steps, wanted = model.num_timesteps, model._total_timesteps
+        self._end = Override(root, "on_training_end", self._training_end)
+        self._end.install()
+        loops = loops_of(model)
+        if isinstance(model, OffPolicyAlgorithm):
+            self._point = SampleCall(model, loops, self._at_step)
+        else:
+            self._point = PolicyCall(model.policy, loops, self._at_step)
+        restored = self._listener.begin(root)
+        if restored is None:
+            return
+        self.position = restored
+        if restored.kind == STOPPED or (restored.kind == END and model.num_timesteps >= wanted):
+            self._over = True
+            return
+        self._reentry = restored
+        if isinstance(model, OnPolicyAlgorithm) and restored.rollouts:
+            # `learn` counts its iterations in a local variable, which decides when it logs. It is brought
+            # to where it was by letting `learn` run that many empty iterations.
+            self._restored = (model.num_timesteps, model._current_progress_remaining)
+            model.num_timesteps = steps
+            self._catching_up = restored.rollouts
+            self._logs.install()
+
+    def _rollout(self, call: inspect.BoundArguments) -> Any:
+        model, position = self.model, self.position
+        reentry, self._reentry = self._reentry, None
+        if self._restored is not None:
+            self._logs.remove()
+            (model.num_timesteps, model._current_progress_remaining), self._restored = self._restored, None
+        if reentry is not None and reentry.kind == STEP:
+            self._reentered = True
+            result = reenter(model, self._collect.original, call, reentry)
+        else:
+            position.kind, position.steps, position.episodes_before = START, -1, model._episode_num
+            if not self.knows_steps and reentry is None:
+                self._listener.at_step(position)
+            result = self._collect.original(*call.args, **call.kwargs)
+        self._ended_early = not (result.continue_training if isinstance(result, RolloutReturn) else result)
+        position.rollouts += 1
+        return result
+
+    def _nothing(self) -> bool | RolloutReturn:
+        """Return what tells `learn` to end at once."""
+        return RolloutReturn(0, 0, False) if isinstance(self.model, OffPolicyAlgorithm) else False
+
+    def _train_model(self, *args: Any, **kwargs: Any) -> Any:
+        if self._catching_up or self._reentry is not None:
+            return None
+        try:
+            return self._train.original(*args, **kwargs)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _dump_logs(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is logged twice while `learn` catches up."""
+
+    def _training_end(self) -> None:
+        end = self._end
+        assert end is not None
+        if not self._over:
+            self.position.kind = STOPPED if self._ended_early else END
+        try:
+            self._listener.finished(self.position)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self.remove()
+        end.original()
+
+    def _abandon(self, error: BaseException) -> None:
+        self.remove()
+        self._listener.abandoned(error)
+
+    # ------------------------------------------------------------------ clean points
+
+    def _at_step(self) -> None:
+        position = self.position
+        if self._reentered:
+            # The very point at which the checkpoint was taken.
+            self._reentered = False
+            return
+        position.kind = STEP
+        position.steps += 1
+        position.episodes += self._ended(position)
+        self._listener.at_step(position)
+
+    def _ended(self, position: Position) -> int:
+        """Return how many episodes the last environment step has ended."""
+        model = self.model
+        if isinstance(model, OffPolicyAlgorithm):
+            return model._episode_num - position.episodes
+        starts = model._last_episode_starts
+        first = position.rollouts == 0 and position.steps == 0
+        return 0 if first or starts is None else int(np.count_nonzero(starts))
+
+
+def holds(root: BaseCallback, callback: BaseCallback) -> bool:
+    """Return whether `callback` is `root` or stands somewhere below it."""
+    seen: set[int] = set()
+    waiting: list[object] = [root]
+    while waiting:
+        one = waiting.pop()
+        if one is callback:
+            return True
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, BaseCallback):
+            waiting += [v for k, v in vars(one).items() if k != "parent"]
+        elif isinstance(one, (list, tuple)):
+            waiting += one
+    return False

@@ -1,0 +1,87 @@
+"""Small trainings for the tests of the adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+
+def small(**more: Any) -> dict[str, Any]:
+    """Return options of a small model. Made anew each time: SB3 writes into `policy_kwargs`."""
+    return {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0, "device": "cpu", **more}
+
+
+def ppo(*, n_steps: int = 32, n_envs: int = 2, **options: Any) -> PPO:
+    env = make_vec_env("CartPole-v1", n_envs=n_envs, seed=0)
+    return PPO("MlpPolicy", env, n_steps=n_steps, batch_size=32, n_epochs=2, **small(**options))
+
+
+def ppo_gsde() -> PPO:
+    env = make_vec_env("Pendulum-v1", n_envs=2, seed=0)
+    return PPO(
+        "MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=2, use_sde=True, sde_sample_freq=5, **small()
+    )
+
+
+def a2c() -> A2C:
+    return A2C("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), **small())
+
+
+def dqn() -> DQN:
+    env = make_vec_env("CartPole-v1", n_envs=1, seed=0)
+    return DQN(
+        "MlpPolicy",
+        env,
+        learning_starts=40,
+        buffer_size=90,
+        target_update_interval=30,
+        train_freq=4,
+        **small(),
+    )
+
+
+def sac(**options: Any) -> SAC:
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    return SAC("MlpPolicy", env, learning_starts=40, buffer_size=500, batch_size=32, **small(**options))
+
+
+def sac_gsde() -> SAC:
+    return sac(use_sde=True, sde_sample_freq=5, train_freq=8, gradient_steps=-1, use_sde_at_warmup=True)
+
+
+def noise() -> OrnsteinUhlenbeckActionNoise:
+    return OrnsteinUhlenbeckActionNoise(np.zeros(1), 0.2 * np.ones(1))
+
+
+def td3_episodic() -> TD3:
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    return TD3(
+        "MlpPolicy", env, learning_starts=40, buffer_size=900, batch_size=32, train_freq=(2, "episode"),
+        gradient_steps=-1, action_noise=noise(), **small(),
+    )  # fmt: skip
+
+
+def ddpg() -> DDPG:
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    return DDPG(
+        "MlpPolicy", env, learning_starts=40, buffer_size=500, batch_size=32, action_noise=noise(), **small()
+    )
+
+
+def weights(model: OnPolicyAlgorithm | OffPolicyAlgorithm) -> dict[str, bytes]:
+    """Return the bits of every weight and every number of the optimizers."""
+    found: dict[str, bytes] = {}
+    for name, tensor in model.policy.state_dict().items():
+        found[name] = tensor.numpy().tobytes()
+    for top, state in model.get_parameters().items():
+        if "optimizer" in top:
+            for number, values in state["state"].items():
+                for key, value in values.items():
+                    found[f"{top}.{number}.{key}"] = np.asarray(value).tobytes()
+    return found

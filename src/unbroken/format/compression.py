@@ -116,16 +116,11 @@ def _worth(stored: bytes, size: int) -> bool:
 
 def _unzstd(stored: Buffer, size: int) -> bytes:
     try:
+        # A frame that announces its size is decompressed into a buffer of that size.
         announced = zstandard.frame_content_size(stored)
         if announced not in (-1, size):
             raise CorruptObject(f"A blob announces {announced} bytes where {size} were recorded.")
-        # a frame's window may be far larger than its content: bound it too
-        decoder = zstandard.ZstdDecompressor(max_window_size=max(1 << 10, 1 << 27)).decompressobj(
-            read_across_frames=False
-        )
-        del decoder
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stored) as reader:
-            return reader.read(size + 1)
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptObject(f"A compressed blob is not readable: {error}.") from error
 
@@ -136,6 +131,6 @@ def _gunzip(stored: Buffer, size: int) -> bytes:
         data = decoder.decompress(stored, size + 1)
     except zlib.error as error:
         raise CorruptObject(f"A compressed blob is not readable: {error}.") from error
-    if len(data) == size and not decoder.eof:
-        raise CorruptObject("A compressed blob is cut off.")
+    if len(data) == size and (not decoder.eof or decoder.unused_data):
+        raise CorruptObject("A compressed blob does not end where its bytes end.")
     return data

@@ -37,11 +37,11 @@ FEATURES: frozenset[str] = frozenset()
 
 class Owner(Record, frozen=True, kw_only=True):
     """A record that names the process that wrote it. `process_start` tells a process from a later
-    one with the same pid: clock ticks after boot, as the kernel counts them; 0 if unknown."""
+    one with the same pid: as the operating system counts it; empty if unknown."""
 
     job: str = ""
     pid: int = 0
-    process_start: int = 0
+    process_start: str = ""
     host: str = ""
     boot_id: str = ""
     time: float = 0.0

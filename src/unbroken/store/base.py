@@ -14,9 +14,8 @@ looks again. What a store can do beyond this is a Protocol of its own, asked wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, TypeAlias, Union, runtime_checkable
 
 from unbroken.errors import StoreError
@@ -24,6 +23,9 @@ from unbroken.format.digest import Buffer
 
 Content: TypeAlias = Union[Buffer, Iterable[Buffer]]
 """The bytes of an object, whole or in pieces that are consumed once."""
+
+Names: TypeAlias = list[str]
+"""Keys or names, sorted."""
 
 MAX_KEY = 1024
 MAX_NAME = 255
@@ -52,7 +54,7 @@ class ByteStore(Protocol):
         """Write the object if there is none of this name. Return whether it was written."""
         ...
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "") -> Names:
         """Return the keys below `prefix` (a key followed by ``/``, without it), sorted."""
         ...
 
@@ -61,25 +63,11 @@ class ByteStore(Protocol):
         ...
 
 
-class StoreLock(Protocol):
-    """A lock that is held. It ends with `release` or with the process."""
-
-    def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
-        ...
-
-    def __enter__(self) -> StoreLock: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 @runtime_checkable
 class SupportsChildren(Protocol):
     """Can say what lies directly below a prefix without listing everything."""
 
-    def children(self, prefix: str = "") -> Sequence[str]:
+    def children(self, prefix: str = "") -> Names:
         """Return the names directly below `prefix`, sorted; of objects and of prefixes alike."""
         ...
 
@@ -94,19 +82,10 @@ class SupportsLocalPath(Protocol):
 
 
 @runtime_checkable
-class SupportsLock(Protocol):
-    """Has a lock among processes. It is a hint: what may be written is decided by epochs."""
-
-    def lock(self, name: str) -> StoreLock:
-        """Take the lock or raise `RunBusy` at once; `StoreUnavailable` where locks do not work."""
-        ...
-
-
-@runtime_checkable
 class SupportsSweep(Protocol):
     """May hold leftovers of writes that a crash has cut off."""
 
-    def sweep(self, *, older_than: float) -> list[str]:
+    def sweep(self, *, older_than: float) -> Names:
         """Delete leftovers not touched for `older_than` seconds; return their names."""
         ...
 
@@ -126,6 +105,11 @@ def check_key(key: str) -> str:
     return key
 
 
+def is_key(name: str) -> bool:
+    """Whether `name` is a usable key."""
+    return not _problem(name)
+
+
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if it is empty or a usable key; else raise `StoreError`."""
     return check_key(prefix) if prefix else prefix
@@ -137,7 +121,7 @@ def check_range(key: str, offset: int, length: int) -> None:
         raise StoreError(f"{length} bytes from {offset} on is not a range.", key=key)
 
 
-def children(store: ByteStore, prefix: str = "") -> Sequence[str]:
+def children(store: ByteStore, prefix: str = "") -> Names:
     """Return the names directly below `prefix`, by the store's own means or by listing everything."""
     if isinstance(store, SupportsChildren):
         return store.children(prefix)

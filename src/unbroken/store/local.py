@@ -1,65 +1,278 @@
-"""A store in a directory.
+"""A store in a directory, durable and without half-written objects.
 
-Simple first version; see `base` for the contract.
+Order of every write, and what it prevents:
+
+1. a temporary file with a random name in the same directory (a rename never crosses file systems);
+2. write, sync the file, close it and look at the result (else power loss leaves an empty file under
+   the final name; network file systems report a full disk only at sync or close);
+3. give it its name: `link` if the name must be new, else `replace` (atomic, and a link never takes a
+   name that exists);
+4. sync the directory, and before that every directory above it that is new (else the name can vanish).
+
+After any error at step 3 the store looks whether its own file bears the name: a network file system
+can fail a call that has happened. Symbolic links below the root are not followed.
+
+Not promised: that a file system without hard links shows no half-written *create-only* object. There
+the name is taken with O_EXCL and filled afterwards; readers of create-only records check them anyway.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 
-from unbroken.errors import ObjectMissing
-from unbroken.store.base import Content, check_key, check_range, pieces
+from unbroken.errors import ConfigError, ObjectMissing, StoreError
+from unbroken.store.base import Content, Names, check_key, check_prefix, check_range, is_key
+from unbroken.store.directories import Directories
+from unbroken.store.failure import failure
+from unbroken.store.publish import TEMPORARY, Publisher, Temporary
+from unbroken.store.system import System, sync_directory
+
+# O_NONBLOCK: opening a FIFO that somebody put there must not wait for a writer.
+_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ATTEMPTS = 5
+
+
+class _Kind(Enum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    TEMPORARY = "temporary"
 
 
 class LocalStore:
-    """Objects as files below `root`."""
+    """Objects as files below `root`, which is created by the first write.
+
+    Safe for several threads and processes. `file_mode` and `dir_mode` hold whatever the umask is.
+    """
 
     def __init__(
-        self, root: str | os.PathLike[str], *, file_mode: int = 0o600, dir_mode: int = 0o700
+        self,
+        root: str | os.PathLike[str],
+        *,
+        file_mode: int = 0o600,
+        dir_mode: int = 0o700,
+        clock: Callable[[], float] = time.time,
+        token: Callable[[], str] = lambda: secrets.token_hex(8),
+        system: System | None = None,
     ) -> None:
-        self._root = Path(root)
+        self._root = _usable(Path(os.path.abspath(root)))
+        self._clock = clock
+        self._system = system or System()
+        self._directories = Directories(self._root, mode=dir_mode, system=self._system)
+        self._publisher = Publisher(mode=file_mode, token=token, system=self._system)
 
-    def get(self, key: str) -> bytes:
-        """Return the object; `ObjectMissing` if there is none."""
-        try:
-            return (self._root / check_key(key)).read_bytes()
-        except FileNotFoundError:
-            raise ObjectMissing(f"There is no object {key}.", key=key) from None
-
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`."""
-        check_range(key, offset, length)
-        return self.get(key)[offset : offset + length]
-
-    def size(self, key: str) -> int:
-        """Return the object's size in bytes."""
-        return len(self.get(key))
-
-    def put(self, key: str, data: Content) -> None:
-        """Write the object, in place of one that is there."""
-        path = self._root / check_key(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
-            for piece in pieces(data):
-                file.write(piece)
-
-    def put_if_absent(self, key: str, data: Content) -> bool:
-        """Write the object if there is none of this name. Return whether it was written."""
-        if (self._root / check_key(key)).exists():
-            return False
-        self.put(key, data)
-        return True
-
-    def list(self, prefix: str = "") -> list[str]:
-        """Return the keys below `prefix`, sorted."""
-        base = self._root / prefix
-        return sorted(str(path.relative_to(self._root)) for path in base.rglob("*") if path.is_file())
-
-    def delete(self, key: str) -> None:
-        """Delete the object. It is no error if there is none."""
-        (self._root / check_key(key)).unlink(missing_ok=True)
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self._root)!r})"
 
     def local_path(self, key: str = "") -> Path:
         """Return the path of an object or prefix, whether or not it exists."""
-        return self._root / key
+        return self._root / check_prefix(key)
+
+    def get(self, key: str) -> bytes:
+        """Return the object; `ObjectMissing` if there is none."""
+        with self._reading(key) as (descriptor, size):
+            return _read(descriptor, 0, size)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset`: fewer only where the object ends."""
+        check_range(key, offset, length)
+        with self._reading(key) as (descriptor, size):
+            return _read(descriptor, offset, min(length, max(0, size - offset)))
+
+    def size(self, key: str) -> int:
+        """Return the object's size in bytes; `ObjectMissing` if there is none."""
+        with self._reading(key) as (_, size):
+            return size
+
+    def put(self, key: str, data: Content) -> None:
+        """Write the object, in place of one that is there."""
+        name = _name(key)
+        with self._failures("writing", key), self._written(key, data) as (directory, temporary):
+            self._publisher.replace(temporary, name, directory=directory)
+            sync_directory(self._system, directory)
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        """Write the object if there is none of this name. Return whether it was written."""
+        name = _name(key)
+        with self._failures("writing", key), self._written(key, data) as (directory, temporary):
+            created = self._publisher.create(temporary, name, directory=directory)
+            # Also when the name was taken: it may be our own earlier try, whose sync has failed.
+            sync_directory(self._system, directory)
+        return created
+
+    def list(self, prefix: str = "") -> Names:
+        """Return the keys below `prefix`, sorted. Temporary and foreign files are left out."""
+        check_prefix(prefix)
+        with self._failures("listing", prefix):
+            return sorted(key for key, kind in self._walk(prefix) if kind is _Kind.FILE and is_key(key))
+
+    def children(self, prefix: str = "") -> Names:
+        """Return the names directly below `prefix`, sorted; of objects and of prefixes alike."""
+        check_prefix(prefix)
+        with self._failures("listing", prefix):
+            return sorted(
+                name for name, kind in self._entries(prefix) if kind is not _Kind.TEMPORARY and is_key(name)
+            )
+
+    def delete(self, key: str) -> None:
+        """Delete the object, and the directories that it leaves empty. No error if there is none."""
+        parent, name = _parent(key), _name(key)
+        with self._failures("deleting", key):
+            try:
+                directory = self._directories.open(parent)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            try:
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    self._system.unlink(name, at=directory)
+                # Deletions happen in an order too: a commit's record goes before what it names.
+                sync_directory(self._system, directory)
+            finally:
+                os.close(directory)
+            self._directories.prune(parent)
+
+    def sweep(self, *, older_than: float) -> Names:
+        """Delete temporary files not touched for `older_than` seconds; return their paths in the store."""
+        limit = self._clock() - older_than
+        swept = []
+        with self._failures("sweeping", ""):
+            for path, kind in self._walk(""):
+                parent, _, name = path.rpartition("/")
+                if kind is not _Kind.TEMPORARY:
+                    continue
+                with suppress(FileNotFoundError), self._directories.opened(parent) as directory:
+                    if os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime <= limit:
+                        self._system.unlink(name, at=directory)
+                        swept.append(path)
+        return sorted(swept)
+
+    @contextmanager
+    def _written(self, key: str, data: Content) -> Iterator[tuple[int, Temporary]]:
+        """Give the object's open directory and, in it, the complete file that waits for its name."""
+        directory, name, file = self._begin(_parent(key))
+        try:
+            yield directory, self._publisher.fill(name, file, data, directory=directory)
+        finally:
+            os.close(directory)
+
+    def _begin(self, parent: str, *, attempts: int = _ATTEMPTS) -> tuple[int, str, int]:
+        """Return the open directory, and name and descriptor of an empty temporary file in it."""
+        try:
+            directory = self._directories.make(parent)
+            try:
+                name, file = self._publisher.begin(directory)
+            except BaseException:
+                os.close(directory)
+                raise
+        except FileNotFoundError:
+            # Another process has just deleted the last object here, and with it the directory.
+            if attempts == 1:
+                raise
+            return self._begin(parent, attempts=attempts - 1)
+        return directory, name, file
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[tuple[int, int]]:
+        parent, name = _parent(key), _name(key)
+        with self._failures("reading", key):
+            descriptor = self._open_file(parent, name)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISDIR(found.st_mode):
+                    raise ObjectMissing(f"There is no object {key}; it is a directory.", key=key)
+                if not stat.S_ISREG(found.st_mode):
+                    raise StoreError(f"{self._root / key} is not a regular file.", key=key)
+                yield descriptor, found.st_size
+            finally:
+                os.close(descriptor)
+
+    def _open_file(self, parent: str, name: str, *, attempts: int = _ATTEMPTS) -> int:
+        try:
+            with self._directories.opened(parent) as directory:
+                return self._system.open(name, _READ_FILE, at=directory)
+        except OSError as error:
+            # The server has replaced what the client had cached: a fresh walk finds the new file.
+            if error.errno != errno.ESTALE or attempts == 1:
+                raise
+        return self._open_file(parent, name, attempts=attempts - 1)
+
+    def _entries(self, prefix: str) -> Sequence[tuple[str, _Kind]]:
+        """Return what lies directly below `prefix`; links, devices and hidden files of others are left out."""
+        try:
+            with self._directories.opened(prefix) as directory, os.scandir(directory) as found:
+                kinds = [(entry.name, _kind(entry)) for entry in found]
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            if not prefix:
+                raise
+            return []
+        return [(name, kind) for name, kind in kinds if kind is not None]
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, _Kind]]:
+        """Yield path and kind of every file below `prefix`."""
+        waiting = [prefix]
+        while waiting:
+            parent = waiting.pop()
+            for name, kind in self._entries(parent):
+                path = f"{parent}/{name}" if parent else name
+                if kind is _Kind.DIRECTORY:
+                    waiting.append(path)
+                else:
+                    yield path, kind
+
+    @contextmanager
+    def _failures(self, doing: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except OSError as error:
+            if error.errno == errno.ENOTDIR:
+                _usable(self._root)
+            raise failure(error, doing=doing, path=self._root / key, key=key) from error
+
+
+def _usable(root: Path) -> Path:
+    """Return `root` unless it, or what it lies in, is something else than a directory."""
+    for path in (root, *root.parents):
+        if os.path.isdir(path):
+            break
+        if os.path.lexists(path):
+            raise ConfigError(f"{path} is not a directory.", hint="Choose another root.")
+    return root
+
+
+def _kind(entry: os.DirEntry[str]) -> _Kind | None:
+    if entry.name.startswith("."):
+        return _Kind.TEMPORARY if entry.name.startswith(TEMPORARY) else None
+    if entry.is_dir(follow_symlinks=False):
+        return _Kind.DIRECTORY
+    return _Kind.FILE if entry.is_file(follow_symlinks=False) else None
+
+
+def _parent(key: str) -> str:
+    return check_key(key).rpartition("/")[0]
+
+
+def _name(key: str) -> str:
+    return check_key(key).rpartition("/")[2]
+
+
+def _read(descriptor: int, offset: int, length: int) -> bytes:
+    parts = []
+    while length > 0:
+        part = os.pread(descriptor, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

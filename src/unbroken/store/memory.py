@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from unbroken.errors import ObjectMissing
-from unbroken.store.base import Content, check_key, check_prefix, check_range, pieces
+from unbroken.store.base import Content, Names, check_key, check_prefix, check_range, pieces
 
 
 class MemoryStore:
@@ -49,7 +49,7 @@ class MemoryStore:
             self._objects[key] = content
             return True
 
-    def list(self, prefix: str = "") -> list[str]:
+    def list(self, prefix: str = "") -> Names:
         """Return the keys below `prefix`, sorted."""
         check_prefix(prefix)
         start = f"{prefix}/" if prefix else ""

@@ -1,0 +1,128 @@
+"""Files that appear whole or not at all: written under a temporary name, then named.
+
+The order of the calls is the promise; `local` says what each step prevents.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from unbroken.store.base import Content, pieces
+from unbroken.store.system import System, set_mode, write_all
+
+TEMPORARY = ".tmp-"
+"""How the names of unfinished files start. No key can name them."""
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OWN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A written, synced and closed file that waits for its name."""
+
+    name: str
+    device: int
+    inode: int
+
+    def is_named(self, name: str, directory: int) -> bool:
+        """Whether this very file bears `name`."""
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == (self.device, self.inode)
+
+
+class Publisher:
+    """Writes files into open directories."""
+
+    def __init__(self, *, mode: int, token: Callable[[], str], system: System) -> None:
+        self._mode = mode
+        self._token = token
+        self._system = system
+
+    def begin(self, directory: int) -> tuple[str, int]:
+        """Create an empty temporary file; return its name and descriptor."""
+        name = TEMPORARY + self._token()
+        return name, self._system.open(name, _NEW_FILE, self._mode, at=directory)
+
+    def fill(self, name: str, file: int, data: Content, *, directory: int) -> Temporary:
+        """Write `data` to the file, sync and close it. On any error the file is removed."""
+        try:
+            try:
+                set_mode(self._system, file, self._mode)
+                for piece in pieces(data):
+                    write_all(self._system, file, piece)
+                # After a failed sync the pages may be dropped: never sync the same file again.
+                self._system.fsync(file)
+                found = os.fstat(file)
+            except BaseException:
+                with suppress(OSError):  # the first error is the one to report
+                    self._system.close(file)
+                raise
+            self._system.close(file)
+        except BaseException:
+            self._discard(name, directory)
+            raise
+        return Temporary(name, found.st_dev, found.st_ino)
+
+    def replace(self, temporary: Temporary, name: str, *, directory: int) -> None:
+        """Give the file its name, in place of another that bears it."""
+        try:
+            self._system.replace(temporary.name, name, at=directory)
+        except OSError:
+            if not temporary.is_named(name, directory):
+                self._discard(temporary.name, directory)
+                raise
+
+    def create(self, temporary: Temporary, name: str, *, directory: int) -> bool:
+        """Give the file its name if no other bears it; return whether it does now."""
+        try:
+            return self._link(temporary, name, directory)
+        finally:
+            self._discard(temporary.name, directory)
+
+    def _link(self, temporary: Temporary, name: str, directory: int) -> bool:
+        try:
+            self._system.link(temporary.name, name, at=directory)
+        except OSError as error:
+            if temporary.is_named(name, directory):
+                return True
+            if error.errno == errno.EEXIST:
+                return False
+            if error.errno in _NO_LINKS:
+                return self._copy(temporary, name, directory)
+            raise
+        return True
+
+    def _copy(self, temporary: Temporary, name: str, directory: int) -> bool:
+        source = self._system.open(temporary.name, _OWN_FILE, at=directory)
+        try:
+            try:
+                file = self._system.open(name, _NEW_FILE, self._mode, at=directory)
+            except FileExistsError:
+                return False
+            # From here on the name is ours; if filling fails, `fill` removes what stands half-written there.
+            self.fill(name, file, _stream(source), directory=directory)
+        finally:
+            os.close(source)
+        return True
+
+    def _discard(self, name: str, directory: int) -> None:
+        # What cannot be removed now is swept later; it never hides what happened to the object.
+        with suppress(OSError):
+            self._system.unlink(name, at=directory)
+
+
+def _stream(descriptor: int) -> Iterator[bytes]:
+    offset = 0
+    while part := os.pread(descriptor, _COPY_BYTES, offset):
+        offset += len(part)
+        yield part

@@ -528,11 +528,10 @@ _VALUE_TYPES: dict[str, type] = {
 
 
 def _class(graft: Graft, node: Class, twin: object) -> Any:
-    module = isinstance(twin, types.ModuleType)
-    if isinstance(twin, type) or module:
-        name = f"{cast('Any', twin).__name__}:" if module else class_name(cast("type", twin))
-        if name == node.q:
-            return twin
+    if isinstance(twin, types.ModuleType) and f"{twin.__name__}:" == node.q:
+        return twin
+    if isinstance(twin, type) and class_name(twin) == node.q:
+        return twin
     found = _VALUE_TYPES.get(node.q) or graft.callables.get(node.q)
     if found is None or not isinstance(found, (type, types.ModuleType)):
         return graft.refuse(f"the class {node.q} was saved; it is none that the program holds.", twin)

@@ -117,7 +117,7 @@ class SubclassCodec:
     mutable = False
 
     def encode(self, value: Any, walk: Walk) -> Value:
-        base = next(b for b in (int, float, str, bytes) if isinstance(value, b))
+        base: Any = next(b for b in (int, float, str, bytes) if isinstance(value, b))
         return walk.here(base(value))
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:

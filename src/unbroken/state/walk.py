@@ -19,7 +19,7 @@ import pickle
 import struct
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -111,7 +111,7 @@ def memory_of(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Generator[None]:
     """Pause the collector: a walk makes many objects and no cycles, and collections double its time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -1,0 +1,168 @@
+"""How each environment is captured: what is known by name, and what has to be put in place.
+
+An adapter calls `attach` once for each environment, right after its first reset, in the process in which
+the environment lives, and walks it under `env_policy()`. Whatever was put in place is gone after `detach`.
+
+Order, first that applies: a registered capturer; a family known by name; the verdict of a probe; the
+attributes alone, declared approximate because nobody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from unbroken.capture import ale, gymnasium, mujoco, numpy_random, registry, replay
+from unbroken.state.policy import Policy
+from unbroken.types import Fidelity
+
+
+class How(str, Enum):
+    """The way in which an environment's state is kept."""
+
+    STRUCTURAL = "its attributes"
+    CAPTURER = "a capturer for its simulator"
+    REPLAY = "action replay since the last reset"
+    WHOLE_REPLAY = "action replay since its construction"
+    SEEDS = "its generators only"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a restore of one environment gives, how, and why it is not exact where it is not."""
+
+    how: How
+    fidelity: Fidelity = Fidelity.EXACT
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.fidelity.value}, by {self.how.value}"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+_FAMILIES: tuple[tuple[str, How], ...] = (
+    ("gymnasium.envs.classic_control.", How.STRUCTURAL),
+    ("gymnasium.envs.toy_text.", How.STRUCTURAL),
+    ("minigrid.", How.STRUCTURAL),
+    ("gymnasium.envs.mujoco.", How.CAPTURER),
+    ("ale_py.env", How.CAPTURER),
+    ("gymnasium.envs.box2d.lunar_lander", How.REPLAY),
+    ("gymnasium.envs.box2d.car_racing", How.REPLAY),
+    ("gymnasium.envs.box2d.bipedal_walker", How.WHOLE_REPLAY),
+)
+_WRAPPERS = ("gymnasium.wrappers.", "stable_baselines3.common.", "minigrid.wrappers", "sb3_contrib.common.")
+_UNREACHABLE = {
+    "gymnasium.vector.async_vector_env:AsyncVectorEnv": "its environments live in processes of its own",
+    "ale_py.vector_env:AtariVectorEnv": "its emulators are out of reach in a C++ object",
+}
+
+
+def env_policy() -> Policy:
+    """Return everything a walk needs to know of environments: registered capturers before all others."""
+    return numpy_random.POLICY.merged(
+        gymnasium.POLICY, mujoco.POLICY, ale.POLICY, registry.POLICY, replay.POLICY
+    )
+
+
+def chain(env: Any) -> Iterator[Any]:
+    """Yield an environment's wrappers from the outside in, and the base environment last."""
+    while True:
+        yield env
+        inner = vars(env).get("env")
+        if inner is None or inner is env:
+            return
+        env = inner
+
+
+def known(env: Any) -> Verdict | None:
+    """Return the verdict on an environment of a known family, else None. Runs nothing of it."""
+    *wrappers, base = chain(env)
+    names = {f"{cls.__module__}:{cls.__qualname__}" for layer in (env, base) for cls in type(layer).__mro__}
+    for name, why in _UNREACHABLE.items():
+        if name in names:
+            return Verdict(How.NOTHING, Fidelity.NOT_CAPTURED, f"{name.partition(':')[2]}: {why}")
+    if any(not type(wrapper).__module__.startswith(_WRAPPERS) for wrapper in wrappers):
+        return None
+    if registry.registered(base) is not None:
+        return Verdict(How.CAPTURER)
+    module = type(base).__module__
+    return next((Verdict(how) for prefix, how in _FAMILIES if module.startswith(prefix)), None)
+
+
+class Attachment(Protocol):
+    """What `attach` has put in place."""
+
+    verdict: Verdict
+
+    def detach(self) -> None:
+        """Leave the environment as it was found."""
+        ...
+
+
+class _Recorder(Protocol):
+    def install(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+class _Attached:
+    def __init__(self, verdict: Verdict, recorders: list[_Recorder]) -> None:
+        self.verdict = verdict
+        self._recorders = recorders
+        for recorder in recorders:
+            recorder.install()
+
+    def detach(self) -> None:
+        for recorder in reversed(self._recorders):
+            recorder.remove()
+        self._recorders.clear()
+
+
+def _worst(verdicts: list[Verdict]) -> Verdict:
+    order = list(Fidelity)
+    return max(verdicts, key=lambda v: order.index(v.fidelity), default=Verdict(How.STRUCTURAL))
+
+
+def attach(env: Any, *, verdict: Verdict | None = None) -> Attachment:
+    """Put in place what the capture of `env` needs (a wrapper chain, or a vector of them).
+
+    To be called after the first reset and before anything is captured. `verdict` is what a probe found;
+    without one, an environment of no known family is walked and declared approximate.
+    """
+    members = vars(env).get("envs")
+    if isinstance(members, (list, tuple)) and members:
+        every: list[Attachment] = [attach(member, verdict=verdict) for member in members]
+        return _Several(_worst([one.verdict for one in every]), every)
+    verdict = verdict or known(env) or unseen(env)
+    base = list(chain(env))[-1]
+    recorders: list[_Recorder] = []
+    if registry.registered(base) is None:
+        if ale.is_atari(base):
+            recorders.append(ale.StickyTracker(base))
+        elif verdict.how in (How.REPLAY, How.WHOLE_REPLAY):
+            recorders.append(replay.Recorder(base, whole=verdict.how is How.WHOLE_REPLAY))
+    return _Attached(verdict, recorders)
+
+
+def unseen(env: Any) -> Verdict:
+    """Return the verdict on an environment at which nobody has looked."""
+    base = list(chain(env))[-1]
+    return Verdict(
+        How.STRUCTURAL,
+        Fidelity.APPROXIMATE,
+        f"{type(base).__qualname__} was not probed: state outside of its attributes would be lost",
+    )
+
+
+class _Several:
+    def __init__(self, verdict: Verdict, parts: list[Attachment]) -> None:
+        self.verdict = verdict
+        self._parts = parts
+
+    def detach(self) -> None:
+        for part in reversed(self._parts):
+            part.detach()
+        self._parts.clear()

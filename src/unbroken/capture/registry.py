@@ -1,0 +1,91 @@
+"""A user's own capturer for an environment (or any object) whose state its attributes do not show.
+
+```python
+from unbroken.capture.registry import register_env_capturer
+
+register_env_capturer(
+    MyEnv,
+    capture=lambda env: {"physics": env.engine.dump()},
+    restore=lambda env, state: env.engine.load(state["physics"]),
+)
+```
+
+What `capture` returns is walked like everything else: plain values, containers, arrays. It is copied at
+once. Not promised: that the two functions are right; the probe of the environment checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unbroken.errors import ConfigError
+from unbroken.state.nodes import Value
+from unbroken.state.policy import Captor, Phase, Policy
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+_SPACES = frozenset({"action_space", "observation_space", "_np_random", "_np_random_seed"})
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredCaptor:
+    """Captor around a user's two functions."""
+
+    capture_state: Callable[[Any], Mapping[str, Any]]
+    restore_state: Callable[[Any, dict[str, Any]], None]
+    attributes_too: bool
+
+    def attributes(self, obj: Any) -> frozenset[str] | None:
+        return None if self.attributes_too else _SPACES
+
+    def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        return {"state": walk.child("<state>", dict(self.capture_state(obj)))}
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
+        state = graft.value("<state>", extra.get("state"))
+        if not isinstance(state, dict):
+            graft.error("was saved without the state that its capturer needs.")
+            return
+        # Values are complete only once the writes planned so far have run: same phase, later place.
+        graft.write(self.restore_state, obj, state, phase=Phase.WRITE)
+
+
+_captors: dict[type, RegisteredCaptor] = {}
+
+
+def register_env_capturer(
+    cls: type,
+    *,
+    capture: Callable[[Any], Mapping[str, Any]],
+    restore: Callable[[Any, dict[str, Any]], None],
+    attributes: bool = True,
+) -> None:
+    """Use these two functions for objects of `cls` and its subclasses, for as long as the process lives.
+
+    `attributes=False`: of the object's attributes only its spaces and its generator are walked; the
+    functions carry all the rest. A later registration for the same class replaces the earlier one.
+    """
+    if not isinstance(cls, type):
+        raise ConfigError(f"{cls!r} is not a class.", hint="Register the class, not an instance of it.")
+    if not callable(capture) or not callable(restore):
+        raise ConfigError(f"The capturer of {cls.__qualname__} needs two functions, capture and restore.")
+    _captors[cls] = RegisteredCaptor(capture, restore, attributes)
+
+
+def unregister_env_capturer(cls: type) -> None:
+    """Forget the capturer of `cls`; nothing happens if there is none."""
+    _captors.pop(cls, None)
+
+
+def registered(obj: object) -> Captor | None:
+    """Return the capturer of the nearest registered base class, or None."""
+    if not _captors:
+        return None
+    return next((_captors[base] for base in type(obj).__mro__ if base in _captors), None)
+
+
+POLICY = Policy(captors=(registered,))

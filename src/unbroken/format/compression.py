@@ -13,7 +13,7 @@ from enum import Enum
 import zstandard
 
 from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
-from unbroken.format.digest import Buffer
+from unbroken.format.buffers import Buffer
 
 PROBE_BYTES = 64 * 1024
 WORTH = 1.15

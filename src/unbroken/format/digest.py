@@ -8,18 +8,15 @@ a digest for any purpose of this package; a digest says nothing about who wrote 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from enum import Enum
-from typing import Annotated, Protocol, TypeAlias, Union
+from typing import Annotated, Protocol, TypeAlias
 
 import blake3
 import msgspec
 
 from unbroken.errors import CorruptObject
+from unbroken.format.buffers import Buffer, Content, pieces
 from unbroken.types import Digest
-
-Buffer: TypeAlias = Union[bytes, bytearray, memoryview]
-"""Contiguous bytes. Arrays are handed over as `memoryview`."""
 
 DIGEST_BYTES = 32
 
@@ -57,14 +54,14 @@ class Digester:
         return join(self._algorithm, self._hash.digest())
 
 
-def digest_of(data: Buffer | Iterable[Buffer], *, algorithm: Algorithm = Algorithm.BLAKE3) -> Digest:
+def digest_of(data: Content, *, algorithm: Algorithm = Algorithm.BLAKE3) -> Digest:
     """Return the digest of `data`, which may be given in pieces.
 
     >>> digest_of(b"")[:11]
     'b3:af1349b9'
     """
     digester = Digester(algorithm)
-    for piece in [data] if isinstance(data, (bytes, bytearray, memoryview)) else data:
+    for piece in pieces(data):
         digester.update(piece)
     return digester.digest()
 
@@ -86,6 +83,20 @@ def split(digest: str) -> tuple[Algorithm, bytes]:
     return algorithm, raw
 
 
-def matches(data: Buffer | Iterable[Buffer], digest: str) -> bool:
+def matches(data: Content, digest: str) -> bool:
     """Whether `data` has this digest, by the algorithm that the digest names."""
     return digest_of(data, algorithm=split(digest)[0]) == digest
+
+
+__all__ = [
+    "DIGEST_BYTES",
+    "Algorithm",
+    "Buffer",
+    "Digest",
+    "DigestField",
+    "Digester",
+    "digest_of",
+    "join",
+    "matches",
+    "split",
+]

@@ -14,9 +14,9 @@ from __future__ import annotations
 import gc
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Document(msgspec.Struct, kw_only=True):
 class _Header(msgspec.Struct):
     version: int = FORMAT_VERSION
 
+
+_Plain: TypeAlias = "None | bool | int | float | str | list[_Plain] | tuple[_Plain, ...] | dict[str, _Plain]"
 
 _JSON = msgspec.json.Decoder(Document)
 _MSGPACK = msgspec.msgpack.Decoder(Document)
@@ -167,7 +169,7 @@ def _version(data: bytes, fmt: DocumentFormat) -> int:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def _collector_paused() -> Generator[None, None, None]:
     """A collection in the middle of a bulk decode walks all new objects again and again: up to 10x slower."""
     enabled = gc.isenabled()
     gc.disable()
@@ -182,8 +184,9 @@ _SPECIAL = re.compile("[\\\\\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
 
-def _builtins(document: Document) -> Any:
-    return msgspec.to_builtins(document)
+def _builtins(document: Document) -> _Plain:
+    plain: _Plain = msgspec.to_builtins(document, builtin_types=())
+    return plain
 
 
 def _escape(text: str) -> str:
@@ -194,7 +197,7 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1][1:], 16)), text)
 
 
-def _map_strings(value: Any, change: Any) -> Any:
+def _map_strings(value: _Plain, change: Callable[[str], str]) -> _Plain:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (list, tuple)):

@@ -15,13 +15,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
+from unbroken.format.buffers import Buffer
 from unbroken.format.compression import Codec, decompress
-from unbroken.format.digest import Algorithm, Buffer, DigestField, join, matches, split
+from unbroken.format.digest import Algorithm, DigestField, join, matches, split
 from unbroken.format.records import Count
 from unbroken.format.wire import FORMAT_VERSION, check_version
 from unbroken.types import Digest
@@ -216,7 +217,7 @@ def _entry_header(entry: PackEntry) -> bytes:
 def _parse_entry(head: bytes, offset: int, *, key: str) -> PackEntry:
     if len(head) < ENTRY_BYTES:
         raise CorruptObject(f"{key or 'A pack'} is cut off at {offset}.", key=key)
-    fields: tuple[Any, ...] = _ENTRY.unpack_from(head)
+    fields: tuple[bytes, int, int, int, int, int, bytes, int] = _ENTRY.unpack_from(head)
     magic, algorithm, codec, _, stored, raw, digest, crc = fields
     if magic != _ENTRY_MAGIC or zlib.crc32(head[: _ENTRY.size]) != _CRC.unpack_from(head, _ENTRY.size)[0]:
         raise CorruptObject(f"{key or 'A pack'} is damaged at {offset}.", key=key)

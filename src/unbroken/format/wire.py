@@ -12,9 +12,9 @@ not know are ignored: what an older reader must not ignore is announced as a man
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
 
 FORMAT_VERSION = 0
 """The version that this package writes. 0 may change at any time; 1 comes with release 0.1.0."""
+
+_Plain: TypeAlias = "None | bool | int | float | str | list[_Plain] | tuple[_Plain, ...] | dict[str, _Plain]"
 
 _INT64 = range(-(2**63), 2**64)
 
@@ -43,8 +45,8 @@ class _Header(msgspec.Struct):
 def encode(record: Record, *, indent: int = 2) -> bytes:
     """Return the record as JSON with sorted keys: equal records give equal bytes."""
     try:
-        plain = _freeze(msgspec.to_builtins(record, str_keys=True, enc_hook=_plain))
-        data = msgspec.json.encode(plain, order="sorted")
+        plain: _Plain = msgspec.to_builtins(record, builtin_types=(), str_keys=True, enc_hook=_plain)
+        data = msgspec.json.encode(_freeze(plain), order="sorted")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InternalError(f"A {type(record).__name__} record cannot be written: {error}.") from error
     return msgspec.json.format(data, indent=indent) if indent else data
@@ -94,40 +96,41 @@ def _version(data: bytes) -> int:
 
 def _plain(value: object) -> object:
     """Facts come from users and frameworks: take what has an obvious plain form."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, bool):
-        return bool(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return cast("object", value.tolist())
     for kind in (int, float, str):
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, dict):
-        return dict(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
     if isinstance(value, Iterable):
-        return list(value)
+        return list(cast("Iterable[object]", value))
     raise TypeError(f"a {type(value).__qualname__} has no plain form")
 
 
-def _freeze(value: Any) -> Any:
+def _freeze(value: _Plain) -> _Plain:
     if isinstance(value, float) and not math.isfinite(value):
         return {"$": "float", "v": repr(value)}
     if isinstance(value, int) and value not in _INT64:
         return {"$": "int", "v": hex(value)}
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return _text(value)
     if isinstance(value, (list, tuple)):
         return [_freeze(item) for item in value]
     if isinstance(value, dict):
-        plain = {_freeze(str(key)): _freeze(item) for key, item in value.items()}
+        plain = {_text(key): _freeze(item) for key, item in value.items()}
         return {"$": "dict", "v": plain} if "$" in plain else plain
     return value
 
 
-def _thaw(value: Any) -> Any:
+def _text(value: str) -> str:
+    """Lone surrogates (a host or file name that is no UTF-8) have no JSON form: show them escaped."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _thaw(value: _Plain) -> _Plain:
     if isinstance(value, list):
         return [_thaw(item) for item in value]
     if isinstance(value, dict):

@@ -14,15 +14,11 @@ looks again. What a store can do beyond this is a Protocol of its own, asked wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol, TypeAlias, Union, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from unbroken.errors import StoreError
-from unbroken.format.digest import Buffer
-
-Content: TypeAlias = Union[Buffer, Iterable[Buffer]]
-"""The bytes of an object, whole or in pieces that are consumed once."""
+from unbroken.format.buffers import Content
 
 Names: TypeAlias = list[str]
 """Keys or names, sorted."""
@@ -127,11 +123,6 @@ def children(store: ByteStore, prefix: str = "") -> Names:
         return store.children(prefix)
     start = len(prefix) + 1 if prefix else 0
     return sorted({key[start:].partition("/")[0] for key in store.list(prefix)})
-
-
-def pieces(data: Content) -> Iterable[Buffer]:
-    """Return the content as pieces."""
-    return (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data
 
 
 def _problem(key: str) -> str:

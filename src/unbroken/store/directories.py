@@ -7,7 +7,7 @@ above it. No symbolic link below the root is followed, so no key leads out of it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Directories:
         return descriptor
 
     @contextmanager
-    def opened(self, parent: str) -> Iterator[int]:
+    def opened(self, parent: str) -> Generator[int, None, None]:
         """Open the directory `parent` for a `with` block."""
         descriptor = self.open(parent)
         try:

@@ -23,13 +23,14 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
 from unbroken.errors import ConfigError, ObjectMissing, StoreError
-from unbroken.store.base import Content, Names, check_key, check_prefix, check_range, is_key
+from unbroken.format.buffers import Content
+from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
 from unbroken.store.directories import Directories
 from unbroken.store.failure import failure
 from unbroken.store.publish import TEMPORARY, Publisher, Temporary
@@ -141,7 +142,7 @@ class LocalStore:
     def sweep(self, *, older_than: float) -> Names:
         """Delete temporary files not touched for `older_than` seconds; return their paths in the store."""
         limit = self._clock() - older_than
-        swept = []
+        swept: Names = []
         with self._failures("sweeping", ""):
             for path, kind in self._walk(""):
                 parent, _, name = path.rpartition("/")
@@ -154,7 +155,7 @@ class LocalStore:
         return sorted(swept)
 
     @contextmanager
-    def _written(self, key: str, data: Content) -> Iterator[tuple[int, Temporary]]:
+    def _written(self, key: str, data: Content) -> Generator[tuple[int, Temporary], None, None]:
         """Give the object's open directory and, in it, the complete file that waits for its name."""
         directory, name, file = self._begin(_parent(key))
         try:
@@ -179,7 +180,7 @@ class LocalStore:
         return directory, name, file
 
     @contextmanager
-    def _reading(self, key: str) -> Iterator[tuple[int, int]]:
+    def _reading(self, key: str) -> Generator[tuple[int, int], None, None]:
         parent, name = _parent(key), _name(key)
         with self._failures("reading", key):
             descriptor = self._open_file(parent, name)
@@ -229,7 +230,7 @@ class LocalStore:
                     yield path, kind
 
     @contextmanager
-    def _failures(self, doing: str, key: str) -> Iterator[None]:
+    def _failures(self, doing: str, key: str) -> Generator[None, None, None]:
         try:
             yield
         except StoreError:
@@ -267,7 +268,7 @@ def _name(key: str) -> str:
 
 
 def _read(descriptor: int, offset: int, length: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while length > 0:
         part = os.pread(descriptor, length, offset)
         if not part:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from unbroken.errors import ObjectMissing
-from unbroken.store.base import Content, Names, check_key, check_prefix, check_range, pieces
+from unbroken.format.buffers import Content, pieces
+from unbroken.store.base import Names, check_key, check_prefix, check_range
 
 
 class MemoryStore:

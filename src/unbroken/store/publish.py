@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from unbroken.store.base import Content, pieces
+from unbroken.format.buffers import Content, pieces
 from unbroken.store.system import System, set_mode, write_all
 
 TEMPORARY = ".tmp-"

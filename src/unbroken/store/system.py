@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from unbroken.format.digest import Buffer
+from unbroken.format.buffers import Buffer
 
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from stable_baselines3.common.callbacks import BaseCallback
-from unbroken.sb3 import CheckpointCallback
 
 from recorder import Recorder, save_weights
 from tasks import TASKS
+from unbroken.sb3 import CheckpointCallback
 
 
 def main(name: str) -> None:

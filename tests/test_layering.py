@@ -27,7 +27,9 @@ LAYERS = (
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {"", "sb3", "run", "testing"}
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
-FRAMEWORKS = frozenset({"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"})
+FRAMEWORKS = frozenset(
+    {"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"}
+)
 NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym)\b")
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
@@ -66,7 +68,9 @@ def strings(source: str) -> Iterator[str]:
 @every_file
 def test_imports_go_downward(file: Path) -> None:
     here = layer_of(file)
-    assert here in RANK or here in FACES, f"{here} stands in no layer: add it to LAYERS and to ARCHITECTURE.md"
+    assert here in RANK or here in FACES, (
+        f"{here} stands in no layer: add it to LAYERS and to ARCHITECTURE.md"
+    )
     for name in imports_of(file):
         parts = name.split(".")
         if parts[0] != "unbroken" or here in FACES:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
+)
 
 
 def test_the_readme_shows_code() -> None:
@@ -24,7 +26,12 @@ def test_blocks_run(number: int, tmp_path: Path) -> None:
     script.write_text(re.sub(r"\b\d{1,3}_000\b", "600", BLOCKS[number]))
     for _ in range(2):  # the second start finds the finished run
         done = subprocess.run(
-            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
         )
         assert done.returncode == 0, done.stderr
 

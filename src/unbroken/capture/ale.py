@@ -63,23 +63,20 @@ def _words(state: bytes) -> NDArray[np.uint64]:
 
 def _generator(state: bytes) -> np.random.RandomState:
     words = _words(state)
+    return _at(words[:624].astype(np.uint32), int(words[624]))
+
+
+def _at(key: NDArray[np.uint32], position: int) -> np.random.RandomState:
     generator = np.random.RandomState()
-    generator.set_state(("MT19937", words[:624].astype(np.uint32), int(words[624])))
+    generator.set_state(("MT19937", key, position, 0, 0.0))
     return generator
 
 
 def _stands_at(generator: np.random.RandomState, state: bytes) -> bool:
-    words = _words(state)
     own: Any = generator.get_state(legacy=False)
-    key, position = own["state"]["key"], int(own["state"]["pos"])
-    ahead = np.random.RandomState()
-    ahead.set_state(("MT19937", words[:624].astype(np.uint32), int(words[624])))
-    # One stands before the block of 624 words is renewed, the other behind it: compare what comes next.
-    if position != int(words[624]) or not np.array_equal(key, words[:624]):
-        copy = np.random.RandomState()
-        copy.set_state(("MT19937", key, position))
-        return bool(np.array_equal(copy.random_sample(700), ahead.random_sample(700)))
-    return True
+    # By what comes next, not by the words: they are renewed in blocks, at a moment of the library's choice.
+    copy = _at(own["state"]["key"], int(own["state"]["pos"]))
+    return bool(np.array_equal(copy.random_sample(700), _generator(state).random_sample(700)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +223,7 @@ class StickyTracker:
 
         if self.stickiness > 0:
             self._prime(hidden.action)
-        target = ale_py.ALEState.__new__(ale_py.ALEState)
+        target: Any = ale_py.ALEState.__new__(ale_py.ALEState)
         target.__setstate__(state)
         self.ale.restoreState(target)
         if emulator_state(self.ale) != state:

@@ -13,7 +13,8 @@ MuJoCo computes them anew in each step; an environment that reads them *before* 
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+import importlib
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,15 +36,22 @@ _ASSETS = ("tex_", "mesh_", "skin_", "hfield_", "names", "paths", "text_", "bvh_
 _data_arrays: dict[tuple[int, ...], tuple[str, ...]] = {}
 
 
+def _library() -> Any:
+    return importlib.import_module("mujoco")  # `import mujoco` reads like this module's own name
+
+
 def _sizes(model: Any) -> dict[str, int]:
     return {name: int(getattr(model, name, 0)) for name in _SIZES}
 
 
+@cache
+def _fields(cls: type) -> tuple[str, ...]:
+    return tuple(n for n in dir(cls) if not n.startswith("_") and n not in _POINTERS)
+
+
 def _arrays(owner: Any) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
-    for name in dir(owner):
-        if name.startswith("_") or name in _POINTERS:
-            continue
+    for name in _fields(type(owner)):
         value = getattr(owner, name, None)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "fiub":
             found[name] = value
@@ -52,8 +60,7 @@ def _arrays(owner: Any) -> dict[str, NDArray[Any]]:
 
 def _names_of_data(data: Any) -> tuple[str, ...]:
     """Return the arrays of a fixed size: those that a data without any constraint has as well."""
-    import mujoco
-
+    mujoco = _library()
     key = (int(getattr(data.model, "signature", 0)), *_sizes(data.model).values())
     if key not in _data_arrays:
         fresh = _arrays(mujoco.MjData(data.model))
@@ -62,8 +69,7 @@ def _names_of_data(data: Any) -> tuple[str, ...]:
 
 
 def _integration(data: Any) -> NDArray[np.float64]:
-    import mujoco
-
+    mujoco = _library()
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     state = np.empty(mujoco.mj_stateSize(data.model, kind))
     mujoco.mj_getState(data.model, data, state, kind)
@@ -102,8 +108,7 @@ class DataCodec:
         return Dict(v=found)
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        import mujoco
-
+        mujoco = _library()
         if not isinstance(payload, Dict) or payload.v is None or not isinstance(twin, mujoco.MjData):
             return graft.refuse("MuJoCo data was saved and the program has none here.", twin)
         if not graft.claim(twin):
@@ -152,9 +157,9 @@ class ModelCodec:
     @staticmethod
     def _options(model: Any) -> dict[str, float]:
         found: dict[str, float] = {}
-        for name in dir(model.opt):
+        for name in _fields(type(model.opt)):
             value = getattr(model.opt, name, None)
-            if not name.startswith("_") and isinstance(value, (int, float)):
+            if isinstance(value, (int, float)):
                 found[name] = value
         return found
 
@@ -173,8 +178,7 @@ class ModelCodec:
         )
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        import mujoco
-
+        mujoco = _library()
         if not isinstance(payload, Dict) or payload.v is None or not isinstance(twin, mujoco.MjModel):
             return graft.refuse("a MuJoCo model was saved and the program has none here.", twin)
         if not graft.claim(twin):

@@ -71,8 +71,12 @@ def register_env_capturer(
     """
     if not isinstance(cls, type):
         raise ConfigError(f"{cls!r} is not a class.", hint="Register the class, not an instance of it.")
-    if not callable(capture) or not callable(restore):
-        raise ConfigError(f"The capturer of {cls.__qualname__} needs two functions, capture and restore.")
+    given: dict[str, object] = {"capture": capture, "restore": restore}
+    for name, function in given.items():
+        if not callable(function):
+            raise ConfigError(
+                f"The capturer of {cls.__qualname__} needs a function {name}, not {function!r}."
+            )
     _captors[cls] = RegisteredCaptor(capture, restore, attributes)
 
 

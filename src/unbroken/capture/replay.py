@@ -16,6 +16,7 @@ attributes that somebody changes from outside in the middle of an episode.
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -75,8 +76,7 @@ def fresh(env: Any) -> Any:
     spec = vars(env).get("spec")
     if spec is None:
         return None
-    import gymnasium
-
+    gymnasium: Any = importlib.import_module("gymnasium")
     return gymnasium.make(spec, disable_env_checker=True).unwrapped
 
 

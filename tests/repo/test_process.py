@@ -14,16 +14,12 @@ def test_this_process_is_alive_and_stable() -> None:
 
 
 def test_a_process_that_ended_is_dead() -> None:
+    script = (
+        "from unbroken.repo.process import current; p = current();"
+        " print(p.pid, p.start, p.boot_id, p.host, flush=True); input()"
+    )
     child = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from unbroken.repo.process import current as c\n"
-            "p = c(); print(p.pid, p.start, p.boot_id, p.host, flush=True); input()",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
     pid, start, boot, host = child.stdout.readline().split()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbroken.errors import ConfigError
-from unbroken.repo.commit import Commit
+from unbroken.format.records import Commit
 from unbroken.repo.retention import Best, RetentionPlan, plan_retention
 from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
@@ -25,9 +25,9 @@ def commit(
         step=Step(sequence * 100),
         segment=segment,
         epoch=Epoch(1),
-        write_id=WriteId("00000000-e1"),
-        directory="steps/step_000000000001-00000000-e1/",
-        manifest_digest=Digest("b3:00"),
+        write_id=WriteId("000000000000e1"),
+        directory="steps/step_000000000001-000000000000e1",
+        manifest_digest=Digest("b3:" + "0" * 64),
         time=0.0,
         good=good,
         position="end" if end else "step",

@@ -80,5 +80,5 @@ def _start_unknown(pid: int) -> str | None:
     except ProcessLookupError:
         return None
     except PermissionError:
-        return ""
+        return ""  # it exists and belongs to somebody else
     return ""

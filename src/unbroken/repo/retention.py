@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unbroken.errors import ConfigError
-from unbroken.repo.commit import Commit
+from unbroken.format.records import Commit
 from unbroken.types import Sequence
 
 
@@ -60,6 +60,7 @@ class Decision:
 class RetentionPlan:
     """The decision on every commit, newest first. `str()` of it is a table."""
 
+    keep_last: int
     decisions: tuple[Decision, ...]
 
     @property
@@ -96,7 +97,9 @@ def plan_retention(
         ConfigError: `keep_last` is below 1.
     """
     if keep_last < 1:
-        raise ConfigError(f"At least one checkpoint must be kept, not {keep_last}.", hint="Set keep_last=1 or more.")
+        raise ConfigError(
+            f"At least one checkpoint must be kept, not {keep_last}.", hint="Set keep_last=1 or more."
+        )
     newest_first = sorted(commits, key=lambda commit: commit.sequence, reverse=True)
     usable = [commit for commit in newest_first if commit.sequence not in damaged]
     reasons: dict[Sequence, list[str]] = {commit.sequence: [] for commit in newest_first}
@@ -118,4 +121,5 @@ def plan_retention(
     for commit in newest_first:
         if commit.sequence in pins:
             reasons[commit.sequence].append("pinned")
-    return RetentionPlan(tuple(Decision(commit, tuple(reasons[commit.sequence])) for commit in newest_first))
+    decisions = tuple(Decision(commit, tuple(reasons[commit.sequence])) for commit in newest_first)
+    return RetentionPlan(keep_last, decisions)

@@ -1,0 +1,182 @@
+"""Garbage: what to delete, as a pure plan, and the deletion.
+
+Deletion runs in the reverse order of writing: the commit record first, then its documents, then packs
+that no kept checkpoint needs. So no reader ever meets a commit whose objects are gone, and a crash at
+any point leaves only garbage, which the next sweep removes.
+
+Only leftovers of one's own and of earlier epochs are touched; those are over for good. Whatever has a
+name that is not understood stays. Where something that is kept cannot be read, nothing is deleted
+that it might need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.format import layout
+from unbroken.format.records import Commit, LowWater
+from unbroken.repo import fencing, names
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.log import CommitLog
+from unbroken.repo.seal import seal
+from unbroken.store.base import ByteStore
+from unbroken.types import Digest, Epoch, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything that lies in a run, as far as deletion needs to know.
+
+    `references` holds the blobs of each commit that counts; None where its manifest cannot be read.
+    `contents` holds the blobs of each pack whose index can be read.
+    """
+
+    log: CommitLog
+    references: Mapping[Sequence, Collection[Digest] | None]
+    step_objects: tuple[names.StepObject, ...]
+    pack_objects: tuple[str, ...]
+    contents: Mapping[str, Collection[Digest]]
+
+
+@dataclass(frozen=True, slots=True)
+class GcPlan:
+    """What to delete, in this order. `str()` of it says how much of each."""
+
+    commits: tuple[str, ...]
+    documents: tuple[str, ...]
+    packs: tuple[str, ...]
+    low_water: Sequence | None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.commits + self.documents + self.packs
+
+    def __str__(self) -> str:
+        packs = sum(key.endswith(".pack") for key in self.packs)
+        return f"delete {len(self.commits)} commits, {len(self.documents)} documents, {packs} packs"
+
+
+def take_inventory(
+    store: ByteStore, log: CommitLog, index: BlobIndex, references: Callable[[Commit], Collection[Digest]]
+) -> Inventory:
+    """Look at what lies in a run. `references` returns the blobs that a commit needs."""
+    needed: dict[Sequence, Collection[Digest] | None] = {}
+    for commit in log.commits:
+        try:
+            needed[commit.sequence] = references(commit)
+        except (CorruptObject, UnsupportedFormat, ObjectMissing):
+            needed[commit.sequence] = None
+    index.refresh()
+    return Inventory(
+        log=log,
+        references=needed,
+        step_objects=tuple(
+            found for key in store.list(layout.STEPS) if (found := names.parse_step_object(key)) is not None
+        ),
+        pack_objects=tuple(key for key in store.list(layout.PACKS) if layout.pack_name(key) is not None),
+        contents={name: [entry.digest for entry in found.entries] for name, found in index.packs.items()},
+    )
+
+
+def plan_gc(
+    inventory: Inventory,
+    *,
+    epoch: Epoch,
+    drop: Collection[Sequence] = (),
+    keep_last: int | None = None,
+) -> GcPlan:
+    """Plan what to delete when the commits `drop` go and all others that count stay.
+
+    A commit record that cannot be read stays, with everything that it might need, until `keep_last`
+    newer commits are kept; then it is past its time anyhow. With None it stays for good.
+    """
+    log = inventory.log
+    kept = [commit for commit in log.commits if commit.sequence not in drop]
+    dropped = [commit for commit in log.commits if commit.sequence in drop]
+    dropped += [commit for commit in log.stale if commit.epoch < epoch]
+    broken = {
+        fault.key: sequence
+        for fault in log.broken
+        if (sequence := layout.commit_sequence(fault.key)) is not None
+    }
+    expired = {
+        key: sequence
+        for key, sequence in broken.items()
+        if keep_last is not None and sum(commit.sequence > sequence for commit in kept) >= keep_last
+    }
+    certain = broken.keys() == expired.keys()
+    gone = [commit.sequence for commit in dropped] + list(expired.values())
+
+    ours = frozenset(commit.directory for commit in kept)
+    theirs = frozenset(commit.directory for commit in dropped)
+    documents = [
+        found
+        for found in inventory.step_objects
+        if found.directory not in ours
+        and (found.directory in theirs or certain)
+        and _is_over(found.write_id, epoch)
+    ]
+    return GcPlan(
+        commits=tuple(sorted([*(layout.commit(commit.sequence) for commit in dropped), *expired])),
+        documents=tuple(
+            f"{found.directory}/{found.name}" for found in sorted(documents, key=_last_written_first)
+        ),
+        packs=_unneeded_packs(inventory, kept, epoch, certain=certain),
+        low_water=Sequence(max(gone) + 1) if gone else None,
+    )
+
+
+def execute(store: ByteStore, plan: GcPlan, *, claim: fencing.Claim) -> None:
+    """Delete what the plan says.
+
+    Raises:
+        Fenced: a later process has claimed the run; nothing was deleted.
+    """
+    if not plan.keys:
+        return
+    fencing.check(store, claim)
+    if plan.low_water is not None and plan.low_water > fencing.low_water(store):
+        # Before the first deletion: else a number could be used again after a crash in between.
+        store.put(layout.LOW_WATER, seal(LowWater(sequence=plan.low_water, epoch=claim.epoch)))
+    for key in plan.keys:
+        store.delete(key)
+
+
+def _is_over(write_id: str, epoch: Epoch) -> bool:
+    """Whether the attempt to write was made by us or by somebody who is fenced."""
+    writer = names.epoch_of(write_id)
+    return writer is not None and writer <= epoch
+
+
+def _last_written_first(found: names.StepObject) -> tuple[str, int, str]:
+    order = {layout.MANIFEST: 0, layout.META: 1}
+    return found.directory, order.get(found.name, 2), found.name
+
+
+def _unneeded_packs(
+    inventory: Inventory, kept: Collection[Commit], epoch: Epoch, *, certain: bool
+) -> tuple[str, ...]:
+    needed: set[Digest] = set()
+    for commit in kept:
+        references = inventory.references[commit.sequence]
+        if references is None:
+            certain = False
+        else:
+            needed.update(references)
+    if not certain:
+        return ()
+    found = frozenset(digest for digests in inventory.contents.values() for digest in digests)
+    complete = needed <= found
+    unneeded: list[tuple[str, str]] = []
+    for key in inventory.pack_objects:
+        name = layout.pack_name(key)
+        if name is None or not _is_over(name, epoch):
+            continue
+        contents = inventory.contents.get(name)
+        # A pack without a readable index is a leftover, unless something that is needed cannot be found.
+        if complete if contents is None else needed.isdisjoint(contents):
+            unneeded.append((name, key))
+    # The index goes before its pack: an index alone would promise blobs that are gone.
+    return tuple(key for _, key in sorted(unneeded))

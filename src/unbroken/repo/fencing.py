@@ -1,0 +1,191 @@
+"""Epochs: which process may write to a run, and which commits count.
+
+A process that wants to write claims the next epoch with a create-only record, *then* looks at the
+commits, *then* records create-only from which sequence number on the run is its own (its start). In
+the other order a commit that was already acknowledged could be declared void. A commit of a smaller
+epoch at or beyond that start is inert: no reader counts it. So a writer that was thought dead and
+wakes up can disturb nobody, whatever clocks and locks say.
+
+Epoch records are never deleted, and the claims have no gaps: whether somebody came later is told by
+one exact name, which also holds on file systems whose listings lag behind.
+
+Not promised: that two processes never run at once. The later one wins, the earlier one finds out at
+its next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from unbroken.errors import CorruptObject, Fenced, ObjectMissing, StoreError, UnsupportedFormat
+from unbroken.format import layout
+from unbroken.format.records import Commit, EpochRecord, EpochStart, LowWater
+from unbroken.repo import names
+from unbroken.repo.fault import Fault
+from unbroken.repo.process import Process
+from unbroken.repo.seal import seal, unseal
+from unbroken.store.base import ByteStore
+from unbroken.types import Epoch, Sequence, WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write, as long as no later epoch was claimed."""
+
+    epoch: Epoch
+    write_id: WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The epochs of a run: the highest claimed, and where each that has started begins.
+
+    `damaged` have a start record that cannot be read.
+    """
+
+    highest: Epoch
+    starts: Mapping[Epoch, Sequence]
+    damaged: Mapping[Epoch, Fault]
+
+    def hidden_by(self, commit: Commit, among: Iterable[Commit] = ()) -> Epoch | None:
+        """Return an epoch that makes `commit` inert, or None if the commit counts.
+
+        Where a start record is damaged, the first of that epoch's own commits in `among` stands in
+        for it: the start was not later.
+        """
+        for epoch, first in self.starts.items():
+            if epoch > commit.epoch and first <= commit.sequence:
+                return epoch
+        for other in among:
+            if (
+                other.epoch in self.damaged
+                and commit.epoch < other.epoch
+                and other.sequence <= commit.sequence
+            ):
+                return other.epoch
+        return None
+
+
+def read_epochs(store: ByteStore) -> Epochs:
+    """Read all epoch records that say what counts.
+
+    Commits must have been listed before: a start that is written after the listing cannot be missed then.
+    """
+    highest = Epoch(0)
+    starts: dict[Epoch, Sequence] = {}
+    damaged: dict[Epoch, Fault] = {}
+    for key in store.list(layout.EPOCHS):
+        if (claimed := layout.epoch_number(key)) is not None:
+            highest = max(highest, claimed)
+        elif (number := names.epoch_start_number(key)) is not None:
+            try:
+                record = unseal(store.get(key), EpochStart, key=key)
+                if record.epoch != number:
+                    raise CorruptObject(f"{key} speaks of epoch {record.epoch}.", key=key)
+                starts[number] = record.first
+            except (CorruptObject, UnsupportedFormat) as error:
+                damaged[number] = Fault("", key, "", error.message)
+    return Epochs(highest, starts, damaged)
+
+
+def claim(store: ByteStore, *, token: Callable[[], str], owner: Process, job: str, time: float) -> Claim:
+    """Claim the next epoch. From here on every earlier writer is fenced at its next commit."""
+    number = Epoch(read_epochs(store).highest + 1)
+    while True:
+        write_id = names.write_id(token(), number)
+        record = EpochRecord(
+            job=job,
+            pid=owner.pid,
+            process_start=owner.start,
+            host=owner.host,
+            boot_id=owner.boot_id,
+            time=time,
+            epoch=number,
+            write_id=write_id,
+        )
+        if create_only(store, layout.epoch(number), seal(record)):
+            return Claim(number, write_id)
+        number = Epoch(number + 1)
+
+
+def start(store: ByteStore, claim: Claim) -> Sequence:
+    """Record and return the first sequence number of this epoch.
+
+    Earlier epochs that claimed and never started are closed with the same number: one that wakes up
+    later must not declare void what was committed since.
+
+    Raises:
+        Fenced: a later process has claimed the run meanwhile.
+    """
+    taken = [
+        number for key in store.list(layout.COMMITS) if (number := layout.commit_sequence(key)) is not None
+    ]
+    epochs = read_epochs(store)
+    lower = [first - 1 for epoch, first in epochs.starts.items() if epoch < claim.epoch]
+    first = Sequence(max([*taken, *lower, low_water(store) - 1, 0]) + 1)
+    unstarted = [
+        Epoch(number)
+        for number in range(1, claim.epoch)
+        if number not in epochs.starts and number not in epochs.damaged
+    ]
+    for epoch in (*unstarted, claim.epoch):
+        record = EpochStart(epoch=epoch, first=first, write_id=claim.write_id)
+        if not create_only(store, layout.epoch_start(epoch), seal(record)) and epoch == claim.epoch:
+            raise _fenced(store, claim)
+    check(store, claim)
+    return first
+
+
+def check(store: ByteStore, claim: Claim) -> None:
+    """Raise `Fenced` if a later epoch was claimed."""
+    try:
+        store.size(layout.epoch(Epoch(claim.epoch + 1)))
+    except ObjectMissing:
+        return
+    raise _fenced(store, claim)
+
+
+def low_water(store: ByteStore) -> Sequence:
+    """Return the number below which commits may have been deleted; 1 if none was."""
+    try:
+        return unseal(store.get(layout.LOW_WATER), LowWater, key=layout.LOW_WATER).sequence
+    except ObjectMissing:
+        return Sequence(1)
+    except CorruptObject:
+        # It only keeps numbers from being used twice, and starts and commits say nearly the same.
+        return Sequence(1)
+
+
+def create_only(store: ByteStore, key: str, data: bytes) -> bool:
+    """Write an object that must not exist yet; return whether it now holds exactly `data`.
+
+    A store can write and lose the answer. So after a refusal or a failure the object is read back:
+    the content holds a write id, and equal bytes are ours.
+
+    Raises:
+        StoreError: it was not written.
+    """
+    try:
+        if store.put_if_absent(key, data):
+            return True
+    except StoreError:
+        try:
+            return store.get(key) == data
+        except ObjectMissing:
+            pass
+        raise
+    return store.get(key) == data
+
+
+def _fenced(store: ByteStore, claim: Claim) -> Fenced:
+    key = layout.epoch(Epoch(claim.epoch + 1))
+    try:
+        record = unseal(store.get(key), EpochRecord, key=key)
+        who = f"process {record.pid} on {record.host}"
+    except (CorruptObject, UnsupportedFormat, ObjectMissing):
+        who = "another process"
+    return Fenced(
+        f"The run was taken over by {who}; this process may no longer write to it.",
+        hint="Stop this process. What it had committed before is kept.",
+    )

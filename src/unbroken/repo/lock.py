@@ -1,0 +1,147 @@
+"""Keeps a second process off a run: a lock of the operating system, and a record of who holds it.
+
+Both are hints that spare people a surprise. What protects the data is the epoch (`fencing.py`): on a
+network file system a lock can be lost without notice. `lockf` and not `flock`, because a forked
+environment worker would keep the latter after the trainer is gone.
+
+Invariant: an owner that is dead never blocks. Not promised: exclusion between hosts whose file system
+has no working lock service.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnsupportedFormat
+from unbroken.format import layout
+from unbroken.format.records import Lease
+from unbroken.repo import names
+from unbroken.repo.process import Process, current
+from unbroken.repo.seal import seal, unseal
+from unbroken.store.base import ByteStore, SupportsLocalPath
+from unbroken.store.failure import failure
+from unbroken.types import Epoch
+
+_HELD: dict[Path, int] = {}
+"""Lock files that this process holds, with its pid: a POSIX lock never conflicts within a process, and
+closing any descriptor of the file drops it. A forked child finds its parent's pid and starts afresh."""
+
+_CONFLICT: Final = frozenset({errno.EACCES, errno.EAGAIN})
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+def read_lease(store: ByteStore) -> Lease | None:
+    """Return the record of the present or last owner, None if there is none that can be read."""
+    try:
+        return unseal(store.get(layout.LEASE), Lease, key=layout.LEASE)
+    except (ObjectMissing, CorruptObject, UnsupportedFormat):
+        return None  # a hint only: a damaged one must not keep anybody out
+
+
+def owner_of(lease: Lease) -> Process:
+    """Return the process that a lease names."""
+    return Process(pid=lease.pid, start=lease.process_start, boot_id=lease.boot_id, host=lease.host)
+
+
+@dataclass(slots=True)
+class RunLock:
+    """A run that this process holds, until `release()` or its end."""
+
+    store: ByteStore
+    job: str
+    owner: Process
+    _path: Path | None = None
+    _descriptor: int | None = None
+    _pid: int = field(default_factory=os.getpid)
+
+    @classmethod
+    def acquire(cls, store: ByteStore, *, job: str, owner: Process | None = None) -> RunLock:
+        """Take the run. Writes nothing but the lock file; `publish` tells others who holds it.
+
+        Raises:
+            RunBusy: another live process, or this one, already writes to the run.
+        """
+        owner = owner or current()
+        lock = cls(store, job, owner)
+        if isinstance(store, SupportsLocalPath):
+            lock._lock_file(store.local_path().resolve() / names.LOCK)
+        lease = read_lease(store)
+        if lease is not None and owner_of(lease) != owner and owner_of(lease).is_alive(here=owner):
+            lock._unlock()
+            raise _busy(job, owner_of(lease))
+        return lock
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is a forked child: the lock belongs to its parent."""
+        return self._pid != os.getpid()
+
+    def publish(self, *, epoch: Epoch, now: float) -> None:
+        """Record who holds the run, for the next one that wants it and for people."""
+        lease = Lease(
+            job=self.job,
+            pid=self.owner.pid,
+            process_start=self.owner.start,
+            host=self.owner.host,
+            boot_id=self.owner.boot_id,
+            time=now,
+            epoch=epoch,
+            beat=0,
+        )
+        self.store.put(layout.LEASE, seal(lease))
+
+    def release(self) -> None:
+        """Give the run back. Does nothing in a forked child, or when called again."""
+        if self.is_elsewhere:
+            return
+        try:
+            lease = read_lease(self.store)
+            if lease is not None and owner_of(lease) == self.owner:
+                self.store.delete(layout.LEASE)
+        finally:
+            self._unlock()
+
+    def _lock_file(self, path: Path) -> None:
+        if _HELD.get(path) == os.getpid():
+            raise _busy(self.job, self.owner)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise failure(error, doing="locking", path=path, key=names.LOCK) from error
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                if error.errno in _CONFLICT:
+                    lease = read_lease(self.store)
+                    raise _busy(self.job, owner_of(lease) if lease else None) from error
+                raise failure(error, doing="locking", path=path, key=names.LOCK) from error
+            # A file system without locks: the lease and the epoch have to do.
+        self._path, self._descriptor = path, descriptor
+        _HELD[path] = os.getpid()
+
+    def _unlock(self) -> None:
+        if self._path is not None:
+            _HELD.pop(self._path, None)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._path = self._descriptor = None
+
+
+def _busy(job: str, owner: Process | None) -> RunBusy:
+    if owner is not None and owner.pid == os.getpid():
+        return RunBusy(
+            f"This process already writes to the run {job!r}.", hint="Close the other engine first."
+        )
+    who = str(owner) if owner is not None else "another process"
+    return RunBusy(
+        f"The run {job!r} is in use by {who}.",
+        hint="Stop that process, wait for it, or start this one under another name.",
+    )

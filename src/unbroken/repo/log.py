@@ -1,0 +1,66 @@
+"""The commits of a run, as any reader sees them.
+
+A commit exists if its record does, can be read, and was not made inert by a later epoch. Records that
+cannot be read are reported, never dropped in silence, and take no other commit with them.
+
+Not promised: that the objects of a commit are undamaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.format import layout
+from unbroken.format.records import Commit
+from unbroken.repo import fencing
+from unbroken.repo.fault import Fault
+from unbroken.repo.seal import unseal
+from unbroken.store.base import ByteStore
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLog:
+    """Commits that count and commits that are inert, newest first, and records that cannot be read."""
+
+    commits: tuple[Commit, ...]
+    stale: tuple[Commit, ...]
+    broken: tuple[Fault, ...]
+
+
+def read_log(store: ByteStore) -> CommitLog:
+    """Read all commit records, then the epochs: the other order could miss a start (see `fencing`)."""
+    found: list[Commit] = []
+    broken: list[Fault] = []
+    for key in store.list(layout.COMMITS):
+        if layout.commit_sequence(key) is None:
+            continue
+        try:
+            found.append(read_commit(store, key))
+        except ObjectMissing:
+            continue  # collected between the listing and now
+        except (CorruptObject, UnsupportedFormat) as error:
+            broken.append(Fault("", key, "", error.message))
+    epochs = fencing.read_epochs(store)
+    hidden = {commit.sequence for commit in found if epochs.hidden_by(commit, found) is not None}
+    found.sort(key=lambda commit: commit.sequence, reverse=True)
+    return CommitLog(
+        commits=tuple(commit for commit in found if commit.sequence not in hidden),
+        stale=tuple(commit for commit in found if commit.sequence in hidden),
+        broken=(*broken, *epochs.damaged.values()),
+    )
+
+
+def read_commit(store: ByteStore, key: str) -> Commit:
+    """Return the commit record at `key`.
+
+    Raises:
+        ObjectMissing: there is none.
+        CorruptObject: it is damaged, or speaks of another commit or directory than its own.
+    """
+    commit = unseal(store.get(key), Commit, key=key)
+    if layout.commit(commit.sequence) != key:
+        raise CorruptObject(f"{key} speaks of commit {commit.sequence}.", key=key)
+    if commit.directory != layout.checkpoint(commit.step, commit.write_id):
+        raise CorruptObject(f"{key} names the directory of another checkpoint.", key=key)
+    return commit

@@ -1,0 +1,170 @@
+"""Reads one checkpoint and checks all of it.
+
+One way through for loading and for verifying: each object is fetched and compared with what vouches
+for it; loading stops at the first fault, verifying collects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.format import document as documents
+from unbroken.format import layout
+from unbroken.format import manifest as manifests
+from unbroken.format import meta as metas
+from unbroken.format.digest import matches
+from unbroken.format.document import CHUNK, BlobRef, Document
+from unbroken.format.manifest import Manifest
+from unbroken.format.meta import Meta
+from unbroken.format.records import Commit
+from unbroken.repo.blobs import BlobIndex, read_blobs
+from unbroken.repo.fault import Fault
+from unbroken.repo.log import read_commit
+from unbroken.repo.opaque import opaque_places
+from unbroken.state.snapshot import Blob, Component, Promise, Snapshot
+from unbroken.store.base import ByteStore
+from unbroken.types import Digest
+
+
+class Reader:
+    """Reads one commit. Manifest and metadata are kept once they were read and checked."""
+
+    def __init__(self, store: ByteStore, index: BlobIndex, commit: Commit) -> None:
+        self._store = store
+        self._index = index
+        self._commit = commit
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest, compared with the commit record."""
+        key = self._key(layout.MANIFEST)
+        manifest = manifests.decode(self._fetch(key, self._commit.manifest_digest), key=key)
+        commit = self._commit
+        if (manifest.step, manifest.epoch, manifest.write_id) != (commit.step, commit.epoch, commit.write_id):
+            raise CorruptObject(f"{key} describes another checkpoint than its commit record.", key=key)
+        return manifest
+
+    @cached_property
+    def meta(self) -> Meta:
+        """The metadata, compared with the manifest."""
+        key = self._key(layout.META)
+        return metas.decode(self._fetch(key, self.manifest.meta), key=key)
+
+    def load(self, components: Collection[str] | None) -> Snapshot:
+        """Return the state, or some components of it; `CorruptObject` at the first fault."""
+        entries = {entry.component: name for name, entry in self.manifest.documents.items()}
+        unknown = sorted(set(components or ()) - entries.keys())
+        if unknown:
+            raise ConfigError(
+                f"{self._commit.directory} has no component {', '.join(map(repr, unknown))}.",
+                hint=f"It has: {', '.join(sorted(entries))}.",
+            )
+        meta = self.meta
+        wanted = sorted(entries) if components is None else sorted(set(components))
+        found = {name: self._document(entries[name]) for name in wanted}
+        blobs = self._blobs(found)
+        return Snapshot(
+            components={
+                name: Component(name=name, roots=read.roots, blobs=blobs[name], tensors=read.tensors)
+                for name, read in found.items()
+            },
+            promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
+            counters=dict(meta.counters),
+        )
+
+    def verify(self) -> list[Fault]:
+        """Return everything that is wrong with the checkpoint."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[Fault]:
+        key = layout.commit(self._commit.sequence)
+        try:
+            if read_commit(self._store, key) != self._commit:
+                yield Fault("", key, "", f"{key} is not the record that was listed.")
+        except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
+            yield Fault("", key, "", error.message)
+        try:
+            manifest = self.manifest
+        except (CorruptObject, UnsupportedFormat) as error:
+            yield Fault("", self._key(layout.MANIFEST), self._commit.manifest_digest, error.message)
+            return  # nothing else is known without it
+        try:
+            _ = self.meta
+        except (CorruptObject, UnsupportedFormat) as error:
+            yield Fault("", self._key(layout.META), manifest.meta, error.message)
+        user: dict[str, str] = {}
+        for name, entry in manifest.documents.items():
+            try:
+                for ref in self._document(name).blobs:
+                    for digest, _size in ref.chunk_sizes():
+                        user.setdefault(digest, entry.component)
+            except (CorruptObject, UnsupportedFormat) as error:
+                yield Fault(entry.component, self._key(name), entry.digest, error.message)
+        self._index.refresh()
+        sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
+        for read in read_blobs(self._index, sizes):
+            if isinstance(read.outcome, Fault):
+                fault = read.outcome
+                yield Fault(user.get(read.digest, ""), fault.key, read.digest, fault.problem)
+
+    def _document(self, name: str) -> Document:
+        entry = self.manifest.documents[name]
+        key = self._key(name)
+        found = documents.decode(self._fetch(key, entry.digest, size=entry.size), entry.format, key=key)
+        if found.component != entry.component:
+            raise CorruptObject(f"{key} belongs to the component {found.component[:80]!r}.", key=key)
+        for ref in found.blobs:
+            for digest, size in ref.chunk_sizes():
+                if self.manifest.blobs.get(Digest(digest)) != size:
+                    raise CorruptObject(
+                        f"{key} names a blob that its manifest does not.", key=key, digest=digest
+                    )
+        hidden = set(opaque_places(found.roots)) - set(self.manifest.opaque)
+        if hidden:
+            # Only what the manifest lists is covered by the rule that pickles need a signature.
+            raise CorruptObject(
+                f"{key} has a pickled part that its manifest does not name: {min(hidden)}.", key=key
+            )
+        return found
+
+    def _blobs(self, found: dict[str, Document]) -> dict[str, list[Blob]]:
+        self._index.refresh()
+        blobs: dict[str, list[Blob]] = {}
+        targets: dict[Digest, list[Blob]] = {}
+        sizes: dict[Digest, int] = {}
+        for name, read in found.items():
+            blobs[name] = [np.empty(ref.size, np.uint8) for ref in read.blobs]
+            for ref, blob in zip(read.blobs, blobs[name], strict=True):
+                for digest, part in _parts(ref, blob):
+                    targets.setdefault(digest, []).append(part)
+                    sizes[digest] = part.nbytes
+        for result in read_blobs(self._index, sizes):
+            if isinstance(result.outcome, Fault):
+                raise result.outcome.error()
+            content = np.frombuffer(result.outcome, np.uint8)
+            for part in targets[result.digest]:
+                part[:] = content
+        return blobs
+
+    def _fetch(self, key: str, digest: Digest, *, size: int | None = None) -> bytes:
+        try:
+            if size is not None and (actual := self._store.size(key)) != size:
+                raise CorruptObject(f"{key} has {actual} bytes, not {size}.", key=key, digest=digest)
+            data = self._store.get(key)
+        except ObjectMissing as error:
+            raise CorruptObject(f"{key} is missing.", key=key, digest=digest) from error
+        if not matches(data, digest):
+            raise CorruptObject(f"{key} is damaged: its digest does not fit.", key=key, digest=digest)
+        return data
+
+    def _key(self, name: str) -> str:
+        return f"{self._commit.directory}/{name}"
+
+
+def _parts(ref: BlobRef, blob: Blob) -> Iterator[tuple[Digest, Blob]]:
+    for i, (digest, size) in enumerate(ref.chunk_sizes()):
+        yield Digest(digest), blob[i * CHUNK : i * CHUNK + size]

@@ -1,0 +1,208 @@
+"""A run's checkpoints: which exist, what they hold, and whether they are whole.
+
+Everything that is read is checked against the digest of what vouches for it: the commit record (which
+carries its own check) for the manifest, the manifest for metadata, documents and blobs. Reading never
+writes and needs no lock; a checkpoint that is collected meanwhile shows as missing objects.
+
+Not promised: that the state fits anything. That is the planner's question.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.format import layout, wire
+from unbroken.format import manifest as manifests
+from unbroken.format.compression import Compression
+from unbroken.format.manifest import DocumentFormat, Manifest
+from unbroken.format.meta import Meta
+from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
+from unbroken.repo import birth, keys, names
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.fault import Fault
+from unbroken.repo.log import read_log
+from unbroken.repo.process import Process
+from unbroken.repo.reader import Reader
+from unbroken.repo.seal import seal, unseal, unseal_json
+from unbroken.repo.writer import RunWriter
+from unbroken.state.snapshot import Snapshot
+from unbroken.store.base import ByteStore
+from unbroken.store.local import LocalStore
+
+
+class Repository:
+    """The checkpoints of one run. Use `open`; the constructor takes any store, rooted at the run."""
+
+    def __init__(self, store: ByteStore, job: str) -> None:
+        self.store = store
+        self.job = names.check_job(job)
+        self._index = BlobIndex(store)
+
+    @classmethod
+    def open(cls, root: str | os.PathLike[str], job: str, *, create: bool = False) -> Repository:
+        """Open the run `job` below `root`.
+
+        Raises:
+            ConfigError: the name or the root cannot be used, or there is no such run and `create` is False.
+            UnsupportedFormat: it was written by a newer version, or needs a feature that this one lacks.
+        """
+        names.check_job(job)
+        return cls.over(LocalStore(_local(root) / job), job, create=create)
+
+    @classmethod
+    def over(cls, store: ByteStore, job: str, *, create: bool = False) -> Repository:
+        """Open the run in a store that is rooted at the run's own directory."""
+        repository = cls(store, job)
+        try:
+            data = store.get(layout.FORMAT)
+        except ObjectMissing:
+            if not create:
+                raise ConfigError(
+                    f"There is no run {job!r} in {store!r}.", hint="Check the root and the name."
+                ) from None
+            store.put_if_absent(layout.FORMAT, seal(FormatRecord()))
+            data = store.get(layout.FORMAT)
+        decode_format(data, key=layout.FORMAT)
+        unseal_json(data, key=layout.FORMAT)
+        return repository
+
+    def commits(self) -> list[Commit]:
+        """Return the commits that count, newest first."""
+        return list(read_log(self.store).commits)
+
+    def stale(self) -> list[Commit]:
+        """Return commits of processes that had lost the run by then. They do not count."""
+        return list(read_log(self.store).stale)
+
+    def broken(self) -> list[Fault]:
+        """Return the commit records, epoch starts and indexes that cannot be read."""
+        self._index.refresh()
+        return [*read_log(self.store).broken, *self._index.damaged.values()]
+
+    def manifest(self, commit: Commit) -> Manifest:
+        """Return the manifest of a commit; `CorruptObject` if it is not the one that was committed."""
+        return Reader(self.store, self._index, commit).manifest
+
+    def meta(self, commit: Commit) -> Meta:
+        """Return the metadata of a commit."""
+        return Reader(self.store, self._index, commit).meta
+
+    def load(self, commit: Commit, components: Collection[str] | None = None) -> Snapshot:
+        """Return the state of a commit, or only some components of it. Every digest is checked.
+
+        Pickled parts are returned as bytes; nothing in a checkpoint is executed here.
+
+        Raises:
+            CorruptObject: an object is damaged or missing.
+            ConfigError: the checkpoint has no component of a name that was asked for.
+        """
+        return Reader(self.store, self._index, commit).load(components)
+
+    def verify(self, commit: Commit) -> list[Fault]:
+        """Read every object of a commit and return what is wrong; an empty list if nothing is."""
+        return Reader(self.store, self._index, commit).verify()
+
+    def signature_valid(self, commit: Commit, *, key: bytes | None = None) -> bool | None:
+        """Whether the checkpoint was written by a holder of our key.
+
+        None if it has no pickled parts and therefore needs no signature; `load` makes sure that none
+        are hidden. `key` defaults to the user's; without any key no signature is valid.
+        """
+        manifest = self.manifest(commit)
+        if manifest.signature is None:
+            return False if manifest.opaque else None
+        key = keys.signing_key(create=False) if key is None else key
+        return False if key is None else manifests.signature_valid(manifest, key)
+
+    def birth(self) -> Snapshot | None:
+        """Return the state tree at the start of training, without array contents; None if there is none."""
+        try:
+            return birth.decode(self.store.get(layout.BIRTH))
+        except ObjectMissing:
+            return None
+
+    def pending(self) -> Pending | None:
+        """Return the record of a save that was started and not finished, or None.
+
+        Raises:
+            CorruptObject: there is one that cannot be read.
+        """
+        try:
+            return unseal(self.store.get(layout.PENDING), Pending, key=layout.PENDING)
+        except ObjectMissing:
+            return None
+
+    def history(self) -> list[HistoryRecord]:
+        """Return what is known of the run's starts and ends, oldest first.
+
+        A report for people: lines that cannot be read are left out.
+        """
+        try:
+            lines = self.store.get(layout.HISTORY).split(b"\n")
+        except ObjectMissing:
+            return []
+        records: list[HistoryRecord] = []
+        for line in lines:
+            try:
+                records.append(wire.decode(line, HistoryRecord, key=layout.HISTORY))
+            except (CorruptObject, UnsupportedFormat):
+                continue
+        return records
+
+    def writer(
+        self,
+        *,
+        document_format: DocumentFormat = "json",
+        compression: Compression | None = None,
+        clock: Callable[[], float] = time.time,
+        token: Callable[[], str] = lambda: secrets.token_hex(names.TOKEN_DIGITS // 2),
+        signing_key: Callable[[], bytes | None] = lambda: keys.signing_key(create=True),
+        owner: Process | None = None,
+    ) -> RunWriter:
+        """Take the run for writing: the lock, then an epoch of its own. Leftovers of the past are swept.
+
+        Close the writer when done; a process that ends without that blocks nobody.
+
+        Raises:
+            RunBusy: another live process writes to the run.
+        """
+        return RunWriter.open(
+            self.store,
+            self.job,
+            self._index,
+            document_format=document_format,
+            compression=compression or Compression(),
+            clock=clock,
+            token=token,
+            signing_key=signing_key,
+            owner=owner,
+        )
+
+
+def jobs(root: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the runs below `root`, sorted."""
+    base = _local(root)
+    if not base.is_dir():
+        return []
+    return sorted(
+        entry.name
+        for entry in base.iterdir()
+        if names.is_job(entry.name) and (entry / layout.FORMAT).is_file()
+    )
+
+
+def _local(root: str | os.PathLike[str]) -> Path:
+    text = os.fspath(root)
+    if "://" in text:
+        raise ConfigError(f"The root {text!r} is not a directory.", hint="Give a path.")
+    if not text:
+        raise ConfigError("The root is empty.", hint="Give a path.")
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path} is a file, not a directory.", hint="Choose another root.")
+    return path

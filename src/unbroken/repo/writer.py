@@ -1,0 +1,368 @@
+"""Writes checkpoints of one run, one at a time.
+
+Order of a save: packs, their indexes, documents, metadata, manifest, and then the create-only commit
+record. Each is durable before the next begins, so a commit record never names anything that a power
+loss can take away. Only after that the hint `latest.txt` and the removal of `pending.json`.
+
+A save that fails leaves every earlier commit as it was, removes what it had written, and raises.
+Before a commit is acknowledged the epochs are read once more: a process that was overtaken meanwhile
+learns it there (`Fenced`) and not from a damaged run.
+
+Not promised: safety for several threads at once. The engine has one save in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import msgspec
+
+from unbroken.errors import (
+    AmbiguousCommit,
+    CommitConflict,
+    InternalError,
+    ObjectMissing,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+)
+from unbroken.format import layout, wire
+from unbroken.format import manifest as manifests
+from unbroken.format import meta as metas
+from unbroken.format.compression import Compression
+from unbroken.format.digest import digest_of
+from unbroken.format.manifest import DocumentFormat, Manifest
+from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.records import Commit, HistoryRecord, Pending
+from unbroken.repo import birth, collect, fencing, names
+from unbroken.repo.blobs import BlobIndex, write_pack
+from unbroken.repo.encoding import EncodedComponent, encode_component, group_into_packs
+from unbroken.repo.lock import RunLock
+from unbroken.repo.log import read_log
+from unbroken.repo.process import Process
+from unbroken.repo.reader import Reader
+from unbroken.repo.retention import RetentionPlan
+from unbroken.repo.seal import seal
+from unbroken.state.snapshot import Snapshot
+from unbroken.store.base import ByteStore, SupportsSweep
+from unbroken.types import Digest, Sequence, Step, WriteId
+
+_CONFLICTS = 1000
+TEMPORARY_SECONDS = 3600.0
+"""Temporary files of the store are leftovers when nobody has touched them for so long."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One save on its way: what it has written so far, and whether the commit may have happened."""
+
+    write_id: WriteId
+    directory: str
+    written: list[str] = field(default_factory=list[str])
+    packs: list[str] = field(default_factory=list[str])
+    in_doubt: bool = False
+
+
+class RunWriter:
+    """The right to write to a run. Comes from `Repository.writer`; a context manager."""
+
+    def __init__(
+        self,
+        store: ByteStore,
+        job: str,
+        index: BlobIndex,
+        *,
+        lock: RunLock,
+        claim: fencing.Claim,
+        first: Sequence,
+        document_format: DocumentFormat,
+        compression: Compression,
+        clock: Callable[[], float],
+        token: Callable[[], str],
+        signing_key: Callable[[], bytes | None],
+    ) -> None:
+        self.job = job
+        self.epoch = claim.epoch
+        self._store = store
+        self._index = index
+        self._lock = lock
+        self._claim = claim
+        self._next = first
+        self._format: DocumentFormat = document_format
+        self._compression = compression
+        self._clock = clock
+        self._token = token
+        self._signing_key = signing_key
+        self._references: dict[Digest, frozenset[Digest]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        store: ByteStore,
+        job: str,
+        index: BlobIndex,
+        *,
+        document_format: DocumentFormat,
+        compression: Compression,
+        clock: Callable[[], float],
+        token: Callable[[], str],
+        signing_key: Callable[[], bytes | None],
+        owner: Process | None,
+    ) -> RunWriter:
+        """Take the run: lock, epoch, start; then sweep. See `Repository.writer`."""
+        lock = RunLock.acquire(store, job=job, owner=owner)
+        try:
+            claim = fencing.claim(store, token=token, owner=lock.owner, job=job, time=clock())
+            lock.publish(epoch=claim.epoch, now=clock())
+            writer = cls(
+                store,
+                job,
+                index,
+                lock=lock,
+                claim=claim,
+                first=fencing.start(store, claim),
+                document_format=document_format,
+                compression=compression,
+                clock=clock,
+                token=token,
+                signing_key=signing_key,
+            )
+            writer.sweep()
+        except BaseException:
+            lock.release()
+            raise
+        return writer
+
+    def write(self, snapshot: Snapshot, meta: Meta) -> Commit:
+        """Write `snapshot` as a checkpoint and return its commit once it is durable and counts.
+
+        What `meta` leaves empty is filled in: job, process, time, bytes, and from the snapshot the
+        fidelity, counters and notes.
+
+        Raises:
+            StoreError: it could not be written; earlier commits are intact.
+            Fenced: a newer process has taken the run over.
+            AmbiguousCommit: the store cannot say whether the commit exists.
+        """
+        self._check_process()
+        write_id = names.write_id(self._token(), self.epoch)
+        attempt = _Attempt(write_id, layout.checkpoint(meta.step, write_id))
+        try:
+            commit = self._write(attempt, snapshot, meta)
+        except Exception:
+            self._discard(attempt)
+            raise
+        # The checkpoint exists now. Both that follow are hints which nobody trusts: to report the save
+        # as failed because of them would be wrong, and a store that is ill shows it at the next save.
+        with suppress(StoreError):
+            self._store.put(layout.LATEST, f"{commit.directory}\n".encode())
+            self._store.delete(layout.PENDING)
+        return commit
+
+    def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
+        """Record durably that a save of `step` was started."""
+        self._check_process()
+        owner = self._lock.owner
+        pending = Pending(
+            job=self.job,
+            pid=owner.pid,
+            process_start=owner.start,
+            host=owner.host,
+            boot_id=owner.boot_id,
+            time=self._clock(),
+            step=step,
+            segment=segment,
+            reason=reason,
+            epoch=self.epoch,
+        )
+        self._store.put(layout.PENDING, seal(pending))
+
+    def write_birth(self, skeleton: Snapshot) -> None:
+        """Keep the state tree of the start of training, in place of an earlier one."""
+        self._check_process()
+        self._store.put(layout.BIRTH, birth.encode(skeleton, job=self.job, time=self._clock()))
+
+    def append_history(self, record: HistoryRecord) -> None:
+        """Add a line to the run's history."""
+        self._check_process()
+        try:
+            before = self._store.get(layout.HISTORY)
+        except ObjectMissing:
+            before = b""
+        if before and not before.endswith(b"\n"):
+            before += b"\n"
+        self._store.put(layout.HISTORY, before + wire.encode_line(record))
+
+    def retain(self, plan: RetentionPlan) -> collect.GcPlan:
+        """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay."""
+        self._check_process()
+        dropped = {commit.sequence for commit in plan.dropped}
+        return self._collect(dropped, keep_last=plan.keep_last)
+
+    def sweep(self) -> collect.GcPlan:
+        """Delete what no commit that counts needs: leftovers of failed saves, and of writers that are over."""
+        self._check_process()
+        swept = self._collect(frozenset(), keep_last=None)
+        if isinstance(self._store, SupportsSweep):
+            self._store.sweep(older_than=TEMPORARY_SECONDS)
+        return swept
+
+    def close(self) -> None:
+        """Give the run back. Commits need no closing; a second call does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> RunWriter:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, attempt: _Attempt, snapshot: Snapshot, meta: Meta) -> Commit:
+        fencing.check(self._store, self._claim)
+        encoded = [encode_component(component, self._format) for component in snapshot.components.values()]
+        meta = self._complete(meta, snapshot)
+        meta_data = metas.encode(meta)
+        manifest = Manifest(
+            job=self.job,
+            step=meta.step,
+            epoch=self.epoch,
+            write_id=attempt.write_id,
+            meta=digest_of(meta_data),
+            documents={part.file_name: part.entry for part in encoded},
+            blobs={digest: size for part in encoded for digest, size in part.sizes.items()},
+            opaque=sorted(place for part in encoded for place in part.opaque),
+        )
+        if manifest.opaque and (key := self._signing_key()) is not None:
+            manifest = manifests.signed(manifest, key)
+        manifest_data = manifests.encode(manifest)
+
+        self._write_packs(attempt, encoded)
+        for part in encoded:
+            self._put(attempt, part.file_name, part.data)
+        self._put(attempt, layout.META, meta_data)
+        self._put(attempt, layout.MANIFEST, manifest_data)
+        commit = Commit(
+            sequence=self._next,
+            step=meta.step,
+            segment=meta.segment,
+            epoch=self.epoch,
+            write_id=attempt.write_id,
+            directory=attempt.directory,
+            manifest_digest=digest_of(manifest_data),
+            time=meta.time,
+            good=meta.good,
+            position=meta.position,
+            metrics=meta.metrics,
+        )
+        commit = self._commit(attempt, commit)
+        self._references[commit.manifest_digest] = frozenset(Digest(digest) for digest in manifest.blobs)
+        return commit
+
+    def _write_packs(self, attempt: _Attempt, encoded: list[EncodedComponent]) -> None:
+        for blobs in group_into_packs(encoded, self._index.lacks):
+            name = names.write_id(self._token(), self.epoch)
+            attempt.written += [layout.pack(name), layout.index(name)]
+            attempt.packs.append(name)
+            self._index.add(write_pack(self._store, name, blobs, self._compression))
+
+    def _put(self, attempt: _Attempt, name: str, data: bytes) -> None:
+        key = f"{attempt.directory}/{name}"
+        attempt.written.append(key)
+        self._store.put(key, data)
+
+    def _commit(self, attempt: _Attempt, commit: Commit) -> Commit:
+        for _ in range(_CONFLICTS):
+            fencing.check(self._store, self._claim)
+            commit = msgspec.structs.replace(commit, sequence=self._next)
+            self._next = Sequence(self._next + 1)
+            attempt.in_doubt = True
+            if self._publish(attempt, layout.commit(commit.sequence), seal(commit)):
+                # Before anybody is told: who claimed the run while the record was being written may
+                # not have seen it, and will then not count it.
+                fencing.check(self._store, self._claim)
+                return commit
+            attempt.in_doubt = False
+        raise CommitConflict(
+            f"No free sequence number was found up to {self._next}.",
+            hint="Look for a second writer on this run.",
+        )
+
+    def _publish(self, attempt: _Attempt, key: str, data: bytes) -> bool:
+        """Write the commit record; return whether this number is ours."""
+        try:
+            return fencing.create_only(self._store, key, data)
+        except StoreError as error:
+            try:
+                self._store.size(key)
+            except ObjectMissing:
+                # Nothing is there. A store that is full or denies us will also not write it later.
+                attempt.in_doubt = not isinstance(error, (StoreFull, StoreDenied))
+                raise error from None
+            except StoreError:
+                pass
+            raise AmbiguousCommit(
+                f"The store failed while {key} was written and does not say whether it exists.",
+                hint="Start again when the store answers: the newest commit is found then.",
+            ) from error
+
+    def _discard(self, attempt: _Attempt) -> None:
+        """Remove what a failed save has written, so that a full disk is not kept full by it."""
+        for name in attempt.packs:
+            self._index.forget(name)
+        if attempt.in_doubt:
+            return  # the commit may exist; the next sweep will know
+        for key in reversed(attempt.written):
+            try:
+                self._store.delete(key)
+            except StoreError:
+                # The save's own error is on its way to the caller and says more; the next sweep of
+                # this or of a later process takes what is left.
+                return
+
+    def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
+        log = read_log(self._store)
+        inventory = collect.take_inventory(self._store, log, self._index, self._blobs_of)
+        plan = collect.plan_gc(inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last)
+        collect.execute(self._store, plan, claim=self._claim)
+        self._index.refresh()
+        return plan
+
+    def _blobs_of(self, commit: Commit) -> frozenset[Digest]:
+        known = self._references.get(commit.manifest_digest)
+        if known is None:
+            manifest = Reader(self._store, self._index, commit).manifest
+            known = frozenset(Digest(digest) for digest in manifest.blobs)
+            self._references[commit.manifest_digest] = known
+        return known
+
+    def _complete(self, meta: Meta, snapshot: Snapshot) -> Meta:
+        owner = self._lock.owner
+        fidelity = {
+            name: ComponentFidelity(promise.fidelity, promise.reason)
+            for name, promise in snapshot.promises.items()
+        }
+        return msgspec.structs.replace(
+            meta,
+            job=self.job,
+            pid=meta.pid or owner.pid,
+            process_start=meta.process_start or owner.start,
+            host=meta.host or owner.host,
+            boot_id=meta.boot_id or owner.boot_id,
+            time=meta.time or self._clock(),
+            bytes=meta.bytes or sum(component.nbytes for component in snapshot.components.values()),
+            fidelity=meta.fidelity or fidelity,
+            counters=meta.counters or snapshot.counters,
+            notes=meta.notes or [f"{note.kind}: {note.place}: {note.detail}" for note in snapshot.notes],
+        )
+
+    def _check_process(self) -> None:
+        if self._lock.is_elsewhere:
+            raise InternalError(
+                "A forked child used its parent's writer.",
+                hint="Only the process that opened a run writes to it.",
+            )

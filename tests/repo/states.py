@@ -1,0 +1,112 @@
+"""States, metadata and writers for the tests of this layer. Everything is determined by its arguments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from unbroken.format.meta import Meta
+from unbroken.format.records import Position
+from unbroken.repo.process import Process
+from unbroken.state.nodes import Array, Dict, Opaque, Tuple, Value
+from unbroken.state.snapshot import Component, Promise, Snapshot
+from unbroken.types import Fidelity, Step
+
+Chunks = Mapping[str, bytes]
+
+
+def snapshot(
+    weights: bytes = b"w" * 3000, buffer: bytes = b"", *, step: int = 0, opaque: bool = False
+) -> Snapshot:
+    """Return a state with a component that has one blob, one that has two, and one that has none."""
+    counters: dict[str, Value] = {"global_step": step, "name": "λ"}
+    if opaque:
+        counters["callback"] = Opaque(c="builtins:object", data=b"not a pickle")
+    policy = Component(
+        name="policy_weights",
+        roots={
+            "model/policy": Dict(
+                v={"w": Array(d="|u1", s=(len(weights),), b=0, id=1), "t": Tuple(v=[1, 2.5])}
+            )
+        },
+        blobs=[array(weights)],
+        tensors={"w": "model/policy/w"},
+    )
+    replay = Component(
+        name="replay_buffer",
+        roots={
+            "model/replay_buffer": Dict(
+                v={
+                    "observations": Array(d="|u1", s=(len(buffer),), b=0, id=2),
+                    "actions": Array(d="|u1", s=(4,), b=1, id=3),
+                }
+            )
+        },
+        blobs=[array(buffer), array(bytes([step % 256] * 4))],
+    )
+    plain = Component(name="counters", roots={"model": Dict(v=counters)})
+    return Snapshot(
+        components={part.name: part for part in (policy, replay, plain)},
+        promises={
+            "policy_weights": Promise(Fidelity.EXACT),
+            "replay_buffer": Promise(Fidelity.APPROXIMATE, "why"),
+        },
+        counters={"episodes": 3},
+    )
+
+
+def array(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(content, np.uint8).copy()
+
+
+def noise(size: int, seed: int) -> bytes:
+    """Return bytes that do not compress."""
+    return np.random.default_rng(seed).bytes(size)
+
+
+def meta(
+    step: int,
+    *,
+    reason: str = "schedule",
+    good: bool = True,
+    position: Position = "step",
+    segment: int = 0,
+    metrics: Mapping[str, float] | None = None,
+) -> Meta:
+    return Meta(
+        step=Step(step),
+        reason=reason,
+        good=good,
+        position=position,
+        segment=segment,
+        metrics=dict(metrics or {}),
+    )
+
+
+def tokens(seed: int = 0) -> Callable[[], str]:
+    """Return a source of write ids that repeats with its seed."""
+    numbers = itertools.count(seed << 24)
+    return lambda: f"{next(numbers):012x}"
+
+
+def clock() -> float:
+    return 1_700_000_000.0
+
+
+def process(number: int) -> Process:
+    """Return a process of another host, of which nothing is known here."""
+    return Process(pid=number, start="1", boot_id="boot", host="elsewhere")
+
+
+def same(a: Snapshot, b: Snapshot) -> bool:
+    """Whether two snapshots hold the same components."""
+    if a.components.keys() != b.components.keys():
+        return False
+    return all(
+        a.components[name].roots == part.roots
+        and a.components[name].tensors == part.tensors
+        and [blob.tobytes() for blob in a.components[name].blobs] == [blob.tobytes() for blob in part.blobs]
+        for name, part in b.components.items()
+    )

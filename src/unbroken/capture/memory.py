@@ -1,0 +1,266 @@
+"""The memory that tensors lie in: written as the span that they cover, laid over the twin's.
+
+A memory is finished when a walk has met every tensor in it, since only then is the span known. Offsets
+are counted from the start of the span, so that a document does not tell how much memory lay around it,
+and equal tensors give equal documents.
+
+A saved memory is laid over one memory of the twin at most, and the other way round: tensors that shared
+memory share it again, and tensors that did not do not.
+
+Not promised: that elements stay aligned when tensors of different sizes of element shared one memory
+and the twin's lies askew (refused), and copies from other devices than the CPU are plain, unpinned and
+waited for; they were not tried on a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unbroken.errors import NotCapturable
+from unbroken.state.nodes import INLINE_BYTES, Array, Coded, Tuple, Value, class_name
+from unbroken.state.snapshot import Blob
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+THIN = 4
+"""A lone tensor whose span is more than so many times its own size is written densely."""
+
+_NUMPY: dict[torch.dtype, str] = {
+    torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8", torch.complex64: "<c8",
+    torch.complex128: "<c16", torch.bool: "|b1", torch.int8: "|i1", torch.int16: "<i2",
+    torch.int32: "<i4", torch.int64: "<i8",
+}  # fmt: skip
+_BITS = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+
+
+def numpy_name(dtype: torch.dtype) -> str:
+    """Return the numpy dtype of the same bits; unsigned integers stand for what numpy lacks."""
+    return _NUMPY.get(dtype) or _BITS.get(dtype.itemsize, "|u1")
+
+
+# ---------------------------------------------------------------------- geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a tensor lies in a memory; `offset` in bytes from the start of the saved span."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def dense(self) -> int:
+        """Bytes of the elements alone."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def end(self) -> int:
+        """Where the last element ends. Only for tensors that have elements."""
+        return self.offset + _extent(self.shape, self.strides, self.dtype.itemsize)
+
+    @property
+    def contiguous(self) -> bool:
+        return same_strides(self.shape, self.strides, contiguous_strides(self.shape))
+
+    def within(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
+        """Return a new tensor over `storage`, in which the span begins at byte `start`."""
+        plain = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return plain.set_(storage, (start + self.offset) // self.dtype.itemsize, self.shape, self.strides)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a dense tensor in C order."""
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two lists of strides mean the same. That of a dimension of one means nothing."""
+    return all(x == y for n, x, y in zip(shape, a, b, strict=True) if n != 1)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> int:
+    return itemsize * (1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)))
+
+
+def _start(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset()) * tensor.itemsize
+
+
+def is_thin(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is spread so thinly over its memory that it is written densely."""
+    dense = tensor.numel() * tensor.itemsize
+    return _extent(tensor.shape, tensor.stride(), tensor.itemsize) > THIN * max(dense, INLINE_BYTES)
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True)
+class _Lying:
+    """A tensor in a memory, and the payload to which its place in it is added."""
+
+    tensor: torch.Tensor
+    payload: dict[str, Value]
+
+
+@dataclass(slots=True)
+class MetMemory:
+    """A memory while a walk meets the tensors in it."""
+
+    storage: torch.UntypedStorage
+    node: Coded
+    tensors: list[_Lying] = field(default_factory=list)
+
+    def add(self, tensor: torch.Tensor, payload: dict[str, Value]) -> None:
+        """Say that `tensor`, whose payload is being written, lies here."""
+        self.tensors.append(_Lying(tensor, payload))
+
+    def finish(self, walk: Walk) -> None:
+        """Write the span that the tensors cover, and where in it each one lies."""
+        first = self.tensors[0].tensor
+        if len(self.tensors) == 1 and is_thin(first):
+            self.node.v = _write(first.contiguous().reshape(-1).view(torch.uint8), first.dtype, walk)
+            return
+        starts = [_start(lying.tensor) for lying in self.tensors]
+        # Aligned to the largest element, so that every tensor's offset counts in its own elements.
+        coarse = max(lying.tensor.itemsize for lying in self.tensors)
+        low = min(starts) // coarse * coarse
+        high = low
+        for lying, start in zip(self.tensors, starts, strict=True):
+            shape, strides = lying.tensor.shape, lying.tensor.stride()
+            high = max(high, start + _extent(shape, strides, lying.tensor.itemsize))
+            if start != low:
+                lying.payload["offset"] = start - low
+            if not same_strides(shape, strides, contiguous_strides(shape)):
+                lying.payload["strides"] = Tuple(
+                    v=[0 if n == 1 else st for n, st in zip(shape, strides, strict=True)]
+                )
+        whole = torch.empty(0, dtype=torch.uint8, device=self.storage.device)
+        self.node.v = _write(whole.set_(self.storage, low, (high - low,), (1,)), first.dtype, walk)
+
+
+def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk) -> Array:
+    size = flat.numel()
+    name = numpy_name(dtype) if size % dtype.itemsize == 0 else "|u1"
+    node = Array(d=name, s=(size // np.dtype(name).itemsize,))
+    if not walk.contents:
+        return node
+    if flat.device.type == "cpu":
+        node.b, node.data = walk.pack(flat.numpy())
+        return node
+    host: NDArray[np.uint8] = flat.cpu().numpy()  # fresh memory: nobody else writes to it
+    if host.nbytes <= INLINE_BYTES:
+        node.data = host.tobytes()
+    else:
+        node.b = walk.adopt(host)
+    return node
+
+
+# ---------------------------------------------------------------------- reading
+
+
+class Home:
+    """A saved memory, and where it will lie in the live program."""
+
+    def __init__(self, blob: Blob) -> None:
+        owned = blob if blob.flags.writeable and blob.ctypes.data % 16 == 0 else blob.copy()
+        self._bytes = torch.from_numpy(owned)
+        self._storage: torch.UntypedStorage | None = None
+        self._start = 0
+        self.fresh = False
+        """New memory, which holds the saved values already."""
+
+    @property
+    def size(self) -> int:
+        return self._bytes.numel()
+
+    def read(self, geometry: Geometry) -> torch.Tensor | None:
+        """Return the saved values, in the checkpoint's own memory; None if they leave it."""
+        return geometry.within(self._bytes.untyped_storage(), 0) if geometry.end <= self.size else None
+
+    def is_alone(self, geometry: Geometry) -> bool:
+        """Whether this memory holds one dense tensor and nothing else."""
+        return self._storage is None and self.size == geometry.dense and geometry.contiguous
+
+    def settle(
+        self, geometry: Geometry, twin: torch.Tensor | None, device: torch.device, graft: Graft
+    ) -> None:
+        """Decide, at the first tensor in this memory, where it will lie: in the twin's own memory if
+        that has room at the right distance and serves no other saved memory, else in new memory."""
+        if self._storage is not None:
+            return
+        if twin is not None and same_strides(geometry.shape, geometry.strides, twin.stride()):
+            storage = twin.untyped_storage()
+            start = _start(twin) - geometry.offset
+            if start >= 0 and start + self.size <= storage.nbytes() and graft.claim(storage):
+                self._storage, self._start = storage, start
+                return
+        self._storage = self._bytes.to(device, copy=True).untyped_storage()
+        self.fresh = True
+
+    def view(self, geometry: Geometry) -> torch.Tensor | None:
+        """Return a new tensor over the settled memory; None if its elements would not be aligned."""
+        assert self._storage is not None
+        if (self._start + geometry.offset) % geometry.dtype.itemsize:
+            return None
+        return geometry.within(self._storage, self._start)
+
+    def holds(self, twin: torch.Tensor, geometry: Geometry) -> bool:
+        """Whether the twin lies in the settled memory just as the saved tensor did."""
+        assert self._storage is not None
+        return (
+            twin.untyped_storage().data_ptr() == self._storage.data_ptr()
+            and _start(twin) == self._start + geometry.offset
+            and same_strides(geometry.shape, geometry.strides, twin.stride())
+        )
+
+
+class MemoryCodec:
+    """Reads the memory of tensors, for the tensors alone."""
+
+    name = "torch.memory"
+    mutable = True
+
+    def encode(self, value: object, walk: Walk) -> Value:
+        raise NotCapturable(
+            f"{walk.place} is a bare {class_name(type(value))}, which cannot be saved.",
+            hint="Keep a tensor of it instead.",
+            place=walk.place,
+        )
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        if not isinstance(payload, Array):
+            return graft.refuse("is no memory of tensors.", twin)
+        return Home(graft.bytes_of(payload.b, payload.data))
+
+
+def fill(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy the bits of `source` into `target`, unless they are there already."""
+    with torch.no_grad():
+        for dimension, (n, stride) in enumerate(zip(target.shape, target.stride(), strict=True)):
+            if n > 1 and stride == 0:  # torch does not copy into repeated elements
+                target, source = target.narrow(dimension, 0, 1), source.narrow(dimension, 0, 1)
+        if target.device.type == "cpu" and torch.equal(_flat_bytes(target), _flat_bytes(source)):
+            return  # perhaps a constant that the whole program shares, perhaps read-only
+        with torch.inference_mode(target.is_inference()):
+            target.copy_(source)
+
+
+def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

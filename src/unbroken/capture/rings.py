@@ -1,0 +1,182 @@
+"""Ring buffers as one concept: which arrays are rows of a ring, and how many rows were ever written.
+
+A replay buffer of 28 GB that is 1 % full costs 1 %: rows that were never written are neither read nor
+saved, and stay as the freshly built twin has them. A buffer says what it is in one line in its class,
+
+    __unbroken_ring__ = Ring(("observations", "actions", "rewards"), position="pos", full="full")
+
+and may count in another way (`size=`, `adds=`). The replay buffers of Stable-Baselines3 are known. A
+subclass of theirs with an `add` of its own is not guessed at: it is saved whole until it declares itself;
+`__unbroken_ring__ = None` says that a class is no ring.
+
+Not promised: rows that somebody writes behind the buffer's back, beyond the position that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbroken.errors import ConfigError, NotCapturable
+from unbroken.state.nodes import class_name
+from unbroken.state.policy import Policy
+
+DECLARATION = "__unbroken_ring__"
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How a class keeps its ring: all but `arrays` and `ahead` are names of attributes.
+
+    `arrays` name arrays, tensors or dicts of them whose first dimension is the capacity. How much was
+    written is told by `adds` (rows added since the start), by `size` (rows in use, at most the
+    capacity) or by `position` together with `full`. `ahead` gives, for an array that the buffer writes
+    further than its position, how many rows further.
+
+    >>> Ring(("obs", "act"), position="ptr", size="size").size
+    'size'
+    """
+
+    arrays: tuple[str, ...]
+    position: str = ""
+    full: str = ""
+    size: str = ""
+    adds: str = ""
+    ahead: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names: object = self.arrays
+        if not isinstance(names, tuple) or not names:  # a lone string would be read as its letters
+            raise ConfigError("A ring needs the names of its arrays, as a tuple.")
+        if not (self.adds or self.size or (self.position and self.full)):
+            raise ConfigError("A ring needs `adds`, `size`, or `position` with `full`.")
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """A ring at one moment."""
+
+    capacity: int
+    position: int
+    """The row that is written next, or -1 where the buffer does not say."""
+    full: bool
+    adds: int | None
+    """Rows added since the start, where the buffer counts them: position and `full` are the same after
+    exactly one lap, so that only this tells an unchanged ring from one written all over."""
+    written: Mapping[str, int]
+    """Attribute -> leading rows ever written."""
+
+
+_SB3_ARRAYS = ("actions", "dones", "infos", "next_observations", "observations", "rewards", "timeouts")
+_SB3_BASE = "stable_baselines3.common.buffers:ReplayBuffer"
+_SB3_PACKAGES = frozenset({"stable_baselines3", "sb3_contrib"})
+
+
+def ring_of(buffer: object) -> Ring | None:
+    """Return how `buffer` keeps its ring, or None if it is none."""
+    cls = type(buffer)
+    declared: object = getattr(cls, DECLARATION, _UNDECLARED)
+    if declared is not _UNDECLARED:
+        if declared is not None and not isinstance(declared, Ring):
+            raise ConfigError(f"{class_name(cls)}.{DECLARATION} is no Ring.", hint="Use unbroken.Ring(...).")
+        return declared
+    return _sb3_ring(buffer) if _is_sb3(cls) else None
+
+
+_UNDECLARED = object()
+_known: dict[type, bool] = {}
+
+
+def _is_sb3(cls: type) -> bool:
+    known = _known.get(cls)
+    if known is None:
+        add: object = getattr(cls, "add", None)
+        package = str(getattr(add, "__module__", "")).partition(".")[0]
+        named = any(class_name(base) == _SB3_BASE for base in cls.__mro__)
+        known = _known[cls] = named and package in _SB3_PACKAGES
+    return known
+
+
+def _sb3_ring(buffer: Any) -> Ring:
+    arrays = tuple(name for name in _SB3_ARRAYS if isinstance(getattr(buffer, name, None), _rows_kinds()))
+    # With optimize_memory_usage the next observation lies in the row after its observation.
+    ahead = {"observations": 1} if buffer.optimize_memory_usage else {}
+    return Ring(arrays, position="pos", full="full", ahead=ahead)
+
+
+def _rows_kinds() -> tuple[type, ...]:
+    import numpy as np
+
+    return (np.ndarray, dict)
+
+
+def read_ring(buffer: Any) -> RingState | None:
+    """Return the state of the ring that `buffer` keeps, or None if it is none.
+
+    Raises NotCapturable if the buffer is not what its class declares.
+    """
+    ring = ring_of(buffer)
+    if ring is None:
+        return None
+    capacities = {n for name in ring.arrays for n in _lengths(buffer, name)}
+    if len(capacities) != 1:
+        lengths = ", ".join(map(str, sorted(capacities))) or "none"
+        raise _not_as_declared(buffer, f"arrays of one length; they have {lengths}")
+    (capacity,) = capacities
+    position = _count(buffer, ring.position) if ring.position else -1
+    adds = _count(buffer, ring.adds) if ring.adds else None
+    if adds is not None:
+        used = min(adds, capacity)
+    elif ring.size:
+        used = _count(buffer, ring.size)
+    else:
+        used = capacity if getattr(buffer, ring.full) else position
+    if not 0 <= used <= capacity:
+        raise _not_as_declared(buffer, f"at most {capacity} rows; it claims {used}")
+    used = _with_old_episodes(buffer, used, capacity)
+    written = {name: min(used + ring.ahead.get(name, 0), capacity) if used else 0 for name in ring.arrays}
+    return RingState(capacity, position, used == capacity, adds, written)
+
+
+def _lengths(buffer: Any, name: str) -> set[int]:
+    held: Any = getattr(buffer, name, None)
+    arrays: list[Any] = list(held.values()) if isinstance(held, dict) else [held]
+    shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
+    if not all(shapes):
+        raise _not_as_declared(buffer, f"an array or a dict of arrays {name!r}")
+    return {int(shape[0]) for shape in shapes}
+
+
+def _count(buffer: Any, name: str) -> int:
+    value: Any = getattr(buffer, name, None)
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise _not_as_declared(buffer, f"a number {name!r}") from None
+
+
+def _not_as_declared(buffer: object, what: str) -> NotCapturable:
+    name = class_name(type(buffer))
+    return NotCapturable(
+        f"{name} declares itself a ring and should have {what}.",
+        hint=f"Correct {name.partition(':')[2]}.{DECLARATION}, or set it to None to save the buffer whole.",
+    )
+
+
+def _with_old_episodes(buffer: Any, used: int, capacity: int) -> int:
+    # HER samples by the lengths of episodes, which a reset() of the buffer leaves where they are: rows
+    # beyond the position can then still be drawn.
+    lengths: Any = getattr(buffer, "ep_length", None)
+    if used < capacity and lengths is not None and _is_sb3(type(buffer)) and lengths[used:].any():
+        return capacity
+    return used
+
+
+def written_rows(buffer: object) -> Mapping[str, int] | None:
+    """Return attribute -> leading rows ever written, or None for what is no ring. For `Policy.rings`."""
+    state = read_ring(buffer)
+    return None if state is None else state.written
+
+
+POLICY = Policy(rings=(written_rows,))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
+from unbroken.engine.changes import Change, Verdict
 from unbroken.state.graft import Graft
 from unbroken.state.snapshot import Snapshot
 
@@ -23,4 +24,39 @@ class Source(Protocol):
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay `saved` over the live objects. Touches nothing. At the places `keep` the live value
         stays (a setting that the user changed). Opaque parts are refused unless `trusted`."""
+        ...
+
+    def judge(self, change: Change) -> Verdict:
+        """Say what becomes of something that the user changed. See `changes.usual_verdict`."""
+        ...
+
+
+# Optional abilities. The engine asks whether a source has them; none is assumed.
+
+
+@runtime_checkable
+class NamesVolatile(Protocol):
+    """A source with attributes that hold wall-clock time."""
+
+    def volatile(self) -> frozenset[str]:
+        """Return the names of attributes that are left out when two states are compared."""
+        ...
+
+
+@runtime_checkable
+class InspectsWeights(Protocol):
+    """A source that finds NaN and infinity in weights."""
+
+    def sick_components(self, snapshot: Snapshot) -> Sequence[str]:
+        """Return the components whose weights are not all finite. Called in the writer's thread: it
+        looks at the snapshot only, never at live objects."""
+        ...
+
+
+@runtime_checkable
+class KnowsThreads(Protocol):
+    """A source whose framework computes on threads of its own."""
+
+    def threads(self) -> Mapping[str, str]:
+        """Return what the numbers of threads are, by name."""
         ...

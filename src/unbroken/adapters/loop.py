@@ -1,0 +1,335 @@
+"""`Run`: exact checkpoints for a training loop that a person writes.
+
+The top of an iteration is the clean point: nothing but the tracked objects, `run.vars` and the global
+generators carries over from one iteration to the next, so a kill at any step and a start of the same
+script give what the undisturbed run would have given.
+
+Not promised: local variables of the loop. Python gives nobody a way to set them; keep in `run.vars`
+what has to come back. What looks forgotten is named when the loop starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sized
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from unbroken.adapters.delegate import delegate_of
+from unbroken.adapters.untracked import UntrackedWarning, untracked
+from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.rings import ring_of
+from unbroken.capture.environments import Verdict, attach
+from unbroken.capture.source import ENVIRONMENTS, GraftSource, policy_of_loaded
+from unbroken.engine import changes
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.engine.settings import Resume, Settings, WorstTier
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
+from unbroken.repo.retention import Best
+from unbroken.state.lookup import Kind, lookup
+from unbroken.state.nodes import PLAIN, class_name
+from unbroken.state.policy import Codec, Policy
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+RESERVED = ("vars", "counters", "generators")
+
+
+class Variables:
+    """Attributes that come back: `run.vars.obs = obs`."""
+
+    def __getattr__(self, name: str) -> Any:  # only for names that are not set
+        raise AttributeError(f"run.vars.{name} was never set; set it before the loop begins.")
+
+
+class Counters:
+    """What a run counts by itself."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.metrics: dict[str, float] = {}
+        self.stopped = False
+
+
+class Run:
+    """One training run with a hand-written loop.
+
+    >>> import unbroken
+    >>> run = unbroken.Run("runs/example", every=1000)  # doctest: +SKIP
+    >>> run.track(policy=net, optimizer=opt, env=env)   # doctest: +SKIP
+    >>> for step in run.steps(100_000):                 # doctest: +SKIP
+    ...     ...
+
+    Raises ConfigError where a setting cannot be used. Nothing is opened or written before the first
+    step is asked for.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        job: str = "",
+        every: Every | int = DEFAULT_EVERY,
+        keep_last: int = 5,
+        best: Best | None = None,
+        keep_first: bool = False,
+        resume: Resume = "auto",
+        worst_tier: WorstTier = "rebuilt",
+        strict: bool = False,
+        allow_changed: Collection[str] = (),
+        trust: bool = False,
+        document_format: DocumentFormat = "json",
+        quiet: bool = False,
+    ) -> None:
+        self.settings = Settings(
+            root=root,
+            job=job,
+            every=every,
+            keep_last=keep_last,
+            best=best,
+            keep_first=keep_first,
+            resume=resume,
+            worst_tier=worst_tier,
+            strict=strict,
+            allow_changed=allow_changed,
+            trust=trust,
+            document_format=document_format,
+        )
+        self.vars = Variables()
+        self.report: ResumeReport | None = None
+        """How the newest loop started; None before it did."""
+        self._counters = Counters()
+        self._generators = GlobalGenerators()
+        self._tracked: dict[str, object] = {}
+        self._quiet = quiet
+        self._segments = 0
+        self._engine: CheckpointEngine | None = None
+        self._warned: set[str] = set()
+        self._attached: dict[str, Verdict] = {}
+
+    def track(self, **objects: object) -> None:
+        """Save and restore these objects, in place: modules, optimizers, schedulers, buffers,
+        environments, generators, containers, anything with `state_dict`/`load_state_dict` or
+        `capture`/`restore`. Python's, numpy's and PyTorch's global generators are tracked already.
+
+        Raises:
+            ConfigError: a name is taken, or a value cannot be changed in place (a number, a string).
+        """
+        if self._engine is not None:
+            raise ConfigError("track() comes before the loop.", hint="Call it before run.steps().")
+        for name, value in objects.items():
+            if name in RESERVED or name in self._tracked:
+                raise ConfigError(f"{name!r} is tracked already.", hint="Choose another name.")
+            if type(value) in PLAIN or isinstance(value, (tuple, frozenset, bytes)):
+                raise ConfigError(
+                    f"{name} is a {type(value).__name__}, which cannot be changed in place.",
+                    hint=f"Keep it in run.vars.{name}.",
+                )
+            self._tracked[name] = value
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Iterate over the steps that are left of `total`; what was saved comes back on entering.
+
+        Each further loop of the script is a segment of its own; one that is finished is skipped, with
+        its final state restored. Leave a loop early with `stop()`, so that its end is saved too.
+
+        Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
+        RestoreFailed, SaveFailed; see `unbroken.errors`.
+        """
+        given: object = total
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            raise ConfigError(f"The number of steps must be a whole number, not {given!r}.")
+        return _Steps(self, total)
+
+    def stop(self) -> None:
+        """End the loop at the top of its next iteration, for good: a restart does not go on with it."""
+        self._counters.stopped = True
+
+    def save(self) -> None:
+        """Save at the top of the next iteration."""
+        self._running().request_save("requested by the script")
+
+    def record(self, *, episodes: int = 0, **metrics: float) -> None:
+        """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
+        self._counters.episodes += episodes
+        self._counters.metrics.update({name: float(value) for name, value in metrics.items()})
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes were recorded, over all processes of the run."""
+        return self._counters.episodes
+
+    def close(self) -> None:
+        """Wait for the last save and give the run back. At the end of a loop this happens by itself.
+
+        Raises:
+            SaveFailed: the last checkpoint could not be written.
+        """
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.__exit__(kind, error, trace)
+
+    # ------------------------------------------------------------------ for the iterator below
+
+    def _running(self) -> CheckpointEngine:
+        if self._engine is None:
+            raise ConfigError("The loop has not begun.", hint="Iterate over run.steps() first.")
+        return self._engine
+
+    def _begin(self, total: int, frame: FrameType | None) -> int:
+        if self._engine is not None:  # the loop before was left by `break`
+            self.close()
+        segment, self._segments = self._segments, self._segments + 1
+        self._counters.stopped = False
+        if frame is not None:
+            self._name_untracked(frame)
+        engine = CheckpointEngine(self._source(), self.settings, segment=segment)
+        self.report = engine.resume()
+        self._engine = engine
+        if not self._quiet:
+            sys.stderr.write(self.report.text + "\n")
+        return self.report.step
+
+    def _done(self, step: int, total: int) -> bool:
+        return step >= total or self._counters.stopped
+
+    def _end(self, step: int) -> None:
+        engine, self._engine = self._engine, None
+        assert engine is not None
+        assert self.report is not None
+        already = self.report.finished and self.report.step == step
+        with engine:
+            if not already:
+                engine.save(
+                    step,
+                    reason="end of training",
+                    position="end",
+                    episodes=self._counters.episodes,
+                    metrics=self._counters.metrics,
+                )
+
+    def _source(self) -> GraftSource:
+        roots: dict[str, object] = {
+            **self._tracked,
+            "vars": self.vars,
+            "counters": self._counters,
+            "generators": self._generators,
+        }
+        return _LoopSource(roots, self._policy(), facts=self._facts, promises=self._watch_environments())
+
+    def _watch_environments(self) -> dict[str, Promise]:
+        """Put in place what the capture of the tracked environments needs, and return what it promises."""
+        if "gymnasium" not in sys.modules:
+            return {}
+        core: Any = sys.modules["gymnasium"]
+        promise = Promise(Fidelity.EXACT)
+        for name, value in self._tracked.items():
+            if not isinstance(value, (core.Env, core.vector.VectorEnv)):
+                continue
+            if name not in self._attached:
+                self._attached[name] = attach(value).verdict
+            verdict = self._attached[name]
+            if verdict.fidelity is not Fidelity.EXACT:
+                promise = Promise(verdict.fidelity, f"{name}: {verdict.reason}")
+        return {ENVIRONMENTS: promise} if self._attached else {}
+
+    def _policy(self) -> Policy:
+        loaded = policy_of_loaded()
+        memory = lookup(loaded)
+        codecs: dict[str, Codec] = {}
+        components: dict[str, str] = {}
+        keys: dict[str, str] = {}
+        for name, value in self._tracked.items():
+            facts = memory.facts(type(value))
+            if facts.structural and name.startswith("target"):
+                keys[name] = "target_weights"
+            if facts.structural or facts.component or facts.kind not in (Kind.OBJECT, Kind.OPAQUE):
+                continue
+            delegate = delegate_of(value)
+            if delegate is not None:
+                codecs[class_name(type(value))] = delegate
+            if facts.kind is Kind.OBJECT and _is_buffer(name, value):
+                components[class_name(type(value))] = "replay_buffer"
+        return loaded.merged(Policy(codecs=codecs, components=components, component_keys=keys))
+
+    def _facts(self) -> Mapping[str, object]:
+        found: dict[str, object] = {"episodes": self._counters.episodes}
+        for name, value in self._tracked.items():
+            groups = getattr(value, "param_groups", None)
+            if groups and "learning_rate" not in found:
+                found["learning_rate"] = float(groups[0]["lr"])
+            if _is_buffer(name, value) and isinstance(value, Sized):
+                found["buffer_rows"] = len(value)
+        return found
+
+    def _name_untracked(self, frame: FrameType) -> None:
+        names = untracked(frame.f_locals, [self, *self._tracked.values()])
+        new = [name for name in names if name not in self._warned]
+        if new:
+            self._warned.update(new)
+            warnings.warn(
+                f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
+                " or keep them in run.vars; a resumed run would start them anew.",
+                UntrackedWarning,
+                stacklevel=5,
+            )
+
+
+def _is_buffer(name: str, value: object) -> bool:
+    return ring_of(value) is not None or "buffer" in f"{name} {type(value).__name__}".lower()
+
+
+class _LoopSource(GraftSource):
+    """What stands in `run.vars` was put there to come back: the checkpoint's value wins."""
+
+    def judge(self, change: changes.Change) -> changes.Verdict:
+        if change.place.partition("/")[0] in RESERVED:
+            return changes.Verdict.SAVED
+        return super().judge(change)
+
+
+class _Steps(Iterator[int]):
+    """The steps of one loop. Restores on the first call; saves at the top of each iteration."""
+
+    def __init__(self, run: Run, total: int) -> None:
+        self._run = run
+        self._total = total
+        self._step = -1
+        self._ended = False
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    def __next__(self) -> int:
+        if self._ended:
+            raise StopIteration
+        run = self._run
+        if self._step < 0:
+            self._step = run._begin(self._total, sys._getframe(1))
+        else:
+            self._step += 1
+        if run._done(self._step, self._total):
+            self._ended = True
+            run._end(self._step)
+            raise StopIteration
+        counters = run._counters
+        run._running().step(self._step, episodes=counters.episodes, metrics=counters.metrics)
+        return self._step

@@ -1,0 +1,77 @@
+"""Finds what a hand-written loop keeps in local variables that no checkpoint would bring back.
+
+Looked for are objects that exist before the loop begins and change while it runs: arrays, tensors,
+environments, modules, optimizers, generators, and the usual containers of transitions. What is reachable
+from tracked objects counts as tracked.
+
+Not promised: plain numbers. A local `episode_return = 0.0` looks like any constant.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_KINDS = (
+    ("numpy", ("ndarray",)),
+    ("numpy.random", ("Generator", "RandomState", "BitGenerator")),
+    ("random", ("Random",)),
+    ("torch", ("Tensor", "Generator")),
+    ("torch.nn", ("Module",)),
+    ("torch.optim", ("Optimizer",)),
+    ("torch.optim.lr_scheduler", ("LRScheduler",)),
+    ("gymnasium", ("Env",)),
+    ("gymnasium.vector", ("VectorEnv",)),
+)
+MOST_OBJECTS = 200_000
+
+
+class UntrackedWarning(UserWarning):
+    """A loop has state that no checkpoint brings back."""
+
+
+def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> list[str]:
+    """Return the names of variables that hold state which no tracked object leads to, sorted."""
+    kinds = _loaded_kinds()
+    suspects = {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("__") and (isinstance(value, kinds) or (type(value) is deque))
+    }
+    if not suspects:
+        return []
+    known = _reachable(tracked)
+    return sorted(name for name, value in suspects.items() if id(value) not in known and not _part(value, known))
+
+
+def _loaded_kinds() -> tuple[type, ...]:
+    found: list[type] = []
+    for module, names in _KINDS:
+        loaded = sys.modules.get(module)
+        found += [kind for name in names if isinstance(kind := getattr(loaded, name, None), type)]
+    return tuple(found)
+
+
+def _part(value: Any, known: set[int]) -> bool:
+    """Whether the value only shows the memory of something known, or wraps a known environment."""
+    base = getattr(value, "base", None)
+    inner = getattr(value, "unwrapped", None)
+    return (base is not None and id(base) in known) or (inner is not None and id(inner) in known)
+
+
+def _reachable(roots: Iterable[object]) -> set[int]:
+    seen: dict[int, object] = {}
+    queue: deque[Any] = deque(roots)
+    while queue and len(seen) < MOST_OBJECTS:
+        value = queue.popleft()
+        if id(value) in seen or isinstance(value, (type, str, bytes, int, float, type(None))):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Mapping):
+            queue.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset, deque)):
+            queue.extend(value)
+        queue.extend(getattr(value, "__dict__", {}).values())
+    return set(seen)

@@ -1,0 +1,373 @@
+"""The engine: decides when to save and from where to go on; knows no framework.
+
+```
+adapter: engine.resume()             once, when everything is built and nothing has been trained
+         engine.step(step, …)        at every clean point: saves if it is time
+         engine.save(…, position="end"), engine.close()
+```
+
+Invariants: a save is of the state at the call, whatever training does next; before `save` returns it is
+on record that the save was begun; a snapshot once taken is written or its failure is raised; there is
+always a checkpoint of the start before training goes on.
+
+Not promised: that training may go on from another thread, or in a forked child, with the same engine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from unbroken.engine import fingerprint
+from unbroken.engine.metadata import Circumstances, describe
+from unbroken.engine.progress import VARIABLE, Progress
+from unbroken.engine.faults import Traces
+from unbroken.engine.recovery import Rebuilder
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.resume import read_traces, resume_run
+from unbroken.engine.schedule import Clock, Schedule
+from unbroken.engine.settings import Settings
+from unbroken.engine.source import InspectsWeights, KnowsThreads, Source
+from unbroken.engine.writer import BackgroundWriter
+from unbroken.errors import ConfigError, UnbrokenError
+from unbroken.format.records import HistoryRecord, Position
+from unbroken.repo.process import current
+from unbroken.repo.repository import Repository
+from unbroken.repo.retention import plan_retention
+from unbroken.repo.writer import RunWriter
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class CheckpointEngine:
+    """Saves and resumes one segment of one run.
+
+    `source` is the live training. `segment` is the ordinal of this training within the script.
+    `rebuilder` makes the third tier of recovery possible. Settings are overridden by `UNBROKEN_*`
+    variables of `environment`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        *,
+        segment: int = 0,
+        rebuilder: Rebuilder | None = None,
+        clock: Clock = time.monotonic,
+        now: Callable[[], float] = time.time,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        if segment < 0:
+            raise ConfigError(f"A segment is counted from 0, not {segment}.")
+        self.settings = settings.overridden(environment)
+        self.segment = segment
+        self._source = source
+        self._rebuilder = rebuilder
+        self._clock = clock
+        self._now = now
+        self._progress_path = environment.get(VARIABLE)
+        self._process = current()
+        self._writer = BackgroundWriter()
+        self._progress = Progress(None)
+        self._schedule = Schedule(self.settings.interval, clock)
+        self._run: RunWriter | None = None
+        self._read: Repository | None = None
+        self._requested = ""
+        self._step = 0
+        self._finished = False
+        self._birth: Snapshot | None = None
+        """Written as the new birth document once a checkpoint holds the user's changes."""
+        self._versions: Mapping[str, str] = {}
+        self._fingerprint: Mapping[str, str] = {}
+
+    # ------------------------------------------------------------------ resuming
+
+    def resume(self, *, step: int = 0) -> ResumeReport:
+        """Bring the live objects to where the run goes on, and say from where that is.
+
+        A fresh start begins at `step` and commits a checkpoint of it at once.
+
+        Raises:
+            RunBusy: another process works on the run.
+            StateMismatch, Untrusted: the checkpoint does not fit, or may not be loaded; nothing was touched.
+            NoUsableCheckpoint: there are checkpoints and none can be used.
+            RestoreFailed: the live objects are in no usable state.
+        """
+        if self._run is not None:
+            raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
+        self._progress = Progress(self._progress_path)
+        self._versions = fingerprint.versions()
+        threads = self._source.threads() if isinstance(self._source, KnowsThreads) else {}
+        self._fingerprint = fingerprint.fingerprint(threads)
+        repository = self._read = self._repository(create=True)
+        traces = read_traces(repository, self._process)
+        self._run = repository.writer(document_format=self.settings.document_format, owner=self._process)
+        atexit.register(self._at_exit)
+        try:
+            return self._resume(repository, self._run, traces, step)
+        except BaseException:
+            # The script ends or goes on without us; either way the run is free for another process.
+            self._release(note=False)
+            raise
+
+    def _resume(self, repository: Repository, run: RunWriter, traces: Traces, step: int) -> ResumeReport:
+        started = self._clock()
+        found = resume_run(
+            repository,
+            self._source,
+            self.settings,
+            segment=self.segment,
+            rebuilder=self._rebuilder,
+            traces=traces,
+        )
+        self._step = found.step if found.commit is not None or found.restored else step
+        if not found.restored:
+            run.write_birth(found.skeleton)
+            state = self._save(step, reason="start of training", position="start")
+            self._finish_save()
+            found = found.at_start(step, state)
+        else:
+            self._progress.committed(self._step)
+            if found.adopted:
+                self._birth = found.skeleton
+                self.request_save("settings were changed")
+        self._schedule = Schedule(
+            self.settings.interval, self._clock, step=self._step, episodes=found.episodes
+        )
+        self._progress.step(self._step)
+        report = found.report(
+            versions=self._versions, fingerprint=self._fingerprint, seconds=self._clock() - started
+        )
+        run.append_history(found.history(report, job=self.settings.job, process=self._process, time=self._now()))
+        return report
+
+    # ------------------------------------------------------------------ saving
+
+    def step(self, step: int, *, episodes: int = 0, metrics: Mapping[str, float] | None = None) -> bool:
+        """Tell that training is at a clean point; save if it is time. Returns whether it saved.
+
+        Costs about a microsecond if it is not. While a save is being written the next one waits for
+        a later clean point.
+
+        Raises:
+            SaveFailed: a save before this one was not written.
+        """
+        if self._writer.failed:
+            self._raise_failure()
+        self._step = step
+        self._progress.step(step)
+        reason = self._requested or self._schedule.due(step, episodes)
+        if not reason or self._writer.is_child or self._writer.busy:
+            return False
+        self.save(step, reason=reason, episodes=episodes, metrics=metrics)
+        return True
+
+    def request_save(self, reason: str) -> None:
+        """Save at the next clean point."""
+        self._requested = reason
+
+    def save(
+        self,
+        step: int,
+        *,
+        reason: str,
+        position: Position = "step",
+        episodes: int = 0,
+        metrics: Mapping[str, float] | None = None,
+        wait: bool = False,
+    ) -> None:
+        """Save the state as it is now; `wait` until it is committed. Call it at clean points only.
+
+        Returns once the state is copied and it is on record that the save was begun; waits before
+        that for a save that is still being written.
+
+        Raises:
+            SaveFailed: this save, with `wait`, or one before it was not written.
+        """
+        self._save(step, reason=reason, position=position, episodes=episodes, metrics=metrics)
+        if wait or position == "end":
+            self._finish_save()
+
+    def _save(
+        self,
+        step: int,
+        *,
+        reason: str,
+        position: Position,
+        episodes: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> Snapshot:
+        run = self._opened()
+        if self._writer.is_child:
+            raise ConfigError(
+                "This process was forked from the one that trains; only that one saves.",
+                hint="Start environment workers before the engine, or leave the engine alone in them.",
+            )
+        self._finish_save()
+        started = self._clock()
+        # Before the copy: if the process ends from here on, the next one knows what was under way.
+        run.mark_pending(Step(step), reason, segment=self.segment)
+        snapshot = self._source.capture()
+        circumstances = Circumstances(
+            job=self.settings.job,
+            step=step,
+            segment=self.segment,
+            position=position,
+            reason=reason,
+            time=self._now(),
+            process=self._process,
+            episodes=episodes,
+            metrics=dict(metrics or {}),
+            versions=self._versions,
+            fingerprint=self._fingerprint,
+            seconds_blocked=self._clock() - started,
+        )
+        birth = self._birth
+        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, circumstances, birth))
+        self._requested = ""
+        self._step = step
+        self._finished = position == "end"
+        self._schedule.saved(step, episodes)
+        return snapshot
+
+    def _write(
+        self, run: RunWriter, snapshot: Snapshot, circumstances: Circumstances, birth: Snapshot | None
+    ) -> None:
+        """Runs in the writer's thread; touches no live object."""
+        source = self._source
+        sick = tuple(source.sick_components(snapshot)) if isinstance(source, InspectsWeights) else ()
+        run.write(snapshot, describe(snapshot, circumstances, sick=sick))
+        self._progress.committed(circumstances.step)
+        if birth is not None:
+            # Only now that a checkpoint holds the new settings are they what the run was born with.
+            run.write_birth(birth)
+            self._birth = None
+        settings, repository = self.settings, self._opened_repository()
+        run.retain(
+            plan_retention(
+                repository.commits(), keep_last=settings.keep_last, best=settings.best, keep_first=settings.keep_first
+            )
+        )
+
+    def _finish_save(self) -> None:
+        self._writer.wait()
+        if self._writer.failed:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        # What failed is due again at once: training must not go on unsaved because someone caught this.
+        self._requested = self._requested or "the save before failed"
+        self._writer.check()
+
+    # ------------------------------------------------------------------ reading
+
+    def load(self, step: int | None = None, *, components: Collection[str] | None = None) -> Snapshot:
+        """Return the newest saved state, or that of `step`; all of it or only some components.
+
+        Every digest is checked. Touches no live object.
+
+        Raises:
+            ConfigError: there is no such checkpoint.
+            CorruptObject: it is damaged.
+        """
+        repository = self._repository(create=False)
+        commits = repository.commits()
+        chosen = next((c for c in commits if step is None or c.step == step), None)
+        if chosen is None:
+            steps = ", ".join(f"{n:,}" for n in sorted({c.step for c in commits})) or "none"
+            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step:,}"
+            raise ConfigError(f"The run {self.settings.job!r} holds {wanted}.", hint=f"There are: {steps}.")
+        return repository.load(chosen, components)
+
+    def latest_step(self) -> int | None:
+        """Return the step of the newest checkpoint that is committed, or None if there is none."""
+        try:
+            commits = self._repository(create=False).commits()
+        except ConfigError:
+            return None
+        return commits[0].step if commits else None
+
+    def _repository(self, *, create: bool) -> Repository:
+        return Repository.open(self.settings.root, self.settings.job, create=create)
+
+    def _opened_repository(self) -> Repository:
+        if self._read is None:
+            self._read = self._repository(create=False)
+        return self._read
+
+    def _opened(self) -> RunWriter:
+        if self._run is None:
+            raise ConfigError("The engine is not running.", hint="Call resume() before saving; once closed it is over.")
+        return self._run
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self) -> None:
+        """Wait for the last save, say that the run ended in order, and give it back.
+
+        Raises:
+            SaveFailed: the last save was not written.
+        """
+        if self._run is None or self._writer.is_child:
+            return
+        self._writer.wait()
+        self._release(note=True)
+        self._writer.check(again=True)
+
+    def _release(self, *, note: bool, reason: str = "") -> None:
+        run, self._run = self._run, None
+        atexit.unregister(self._at_exit)
+        self._progress.close()
+        if run is not None:
+            if note:
+                run.append_history(self._last_line(reason))
+            run.close()
+
+    def _last_line(self, reason: str) -> HistoryRecord:
+        reasons = [reason] if reason else (["end of training"] if self._finished else [])
+        return HistoryRecord(
+            event="end",
+            job=self.settings.job,
+            pid=self._process.pid,
+            process_start=self._process.start,
+            host=self._process.host,
+            boot_id=self._process.boot_id,
+            time=self._now(),
+            step=Step(self._step),
+            reasons=reasons,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except UnbrokenError as failure:
+            if error is None:
+                raise
+            # The error of the training is the one to see; ours is told beside it.
+            sys.stderr.write(f"unbroken: {failure}\n")
+
+    def _at_exit(self) -> None:
+        if self._writer.is_child:
+            return
+        error = getattr(sys, "last_value", None)
+        try:
+            self._writer.wait()
+            self._release(note=True, reason="" if error is None else f"{type(error).__name__}: {error}"[:500])
+            self._writer.check(again=True)
+        except UnbrokenError as failure:
+            sys.stderr.write(f"unbroken: {failure}\n")

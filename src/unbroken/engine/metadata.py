@@ -1,0 +1,79 @@
+"""Turns a snapshot and its circumstances into the metadata that lies beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.records import Position
+from unbroken.repo.process import Process
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Step
+
+MOST_NOTES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """When, why and by whom a snapshot was taken."""
+
+    job: str
+    step: int
+    segment: int
+    position: Position
+    reason: str
+    time: float
+    process: Process
+    episodes: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    seconds_blocked: float = 0.0
+
+
+def describe(snapshot: Snapshot, circumstances: Circumstances, *, sick: tuple[str, ...] = ()) -> Meta:
+    """Return the metadata. `sick` are the components whose weights hold NaN or infinity."""
+    about = circumstances
+    counters = dict(snapshot.counters)
+    counters["bytes"] = {name: component.nbytes for name, component in snapshot.components.items()}
+    notes = [f"{note.kind}: {note.place} ({note.detail})" for note in snapshot.notes[:MOST_NOTES]]
+    if len(snapshot.notes) > MOST_NOTES:
+        notes.append(f"and {len(snapshot.notes) - MOST_NOTES} notes more")
+    notes += [f"not finite: the weights in {name}" for name in sick]
+    # JSON has no NaN; a metric without a number cannot be compared and is only mentioned.
+    metrics = {name: float(value) for name, value in about.metrics.items() if math.isfinite(value)}
+    notes += [f"metric {name} was {about.metrics[name]}" for name in about.metrics if name not in metrics]
+    return Meta(
+        job=about.job,
+        pid=about.process.pid,
+        process_start=about.process.start,
+        host=about.process.host,
+        boot_id=about.process.boot_id,
+        time=about.time,
+        step=Step(about.step),
+        segment=about.segment,
+        position=about.position,
+        reason=about.reason,
+        episodes=about.episodes,
+        metrics=metrics,
+        worker_status=_list(counters.pop("worker_status", ())),
+        env_seeds=_list(counters.pop("env_seeds", ())),
+        versions=dict(about.versions),
+        fingerprint=dict(about.fingerprint),
+        fidelity={
+            name: ComponentFidelity(promise.fidelity, promise.reason)
+            for name, promise in snapshot.promises.items()
+        },
+        good=not sick,
+        seconds_blocked=about.seconds_blocked,
+        bytes=sum(component.nbytes for component in snapshot.components.values()),
+        counters=counters,
+        notes=notes,
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value)

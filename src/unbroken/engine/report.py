@@ -1,0 +1,120 @@
+"""What a start of a run says: where it goes on from, and what that is worth.
+
+Not promised: more than the components promise themselves. An approximate part is named, never hidden
+behind the exact ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from unbroken.engine.faults import Fault, FaultKind
+from unbroken.engine.recovery import RecoveryPlan, Tier
+from unbroken.format.records import Commit, Position
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity
+
+_FROM = {
+    Tier.NEWEST: "from the newest checkpoint",
+    Tier.OLDER: "from an older checkpoint",
+    Tier.REBUILT: "rebuilt from what was recorded",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReport:
+    """How one start went. `line` is the one sentence for people, `text` all of it.
+
+    `changes` are what the user changed and what became of each; `reasons` say why checkpoints were
+    passed over; `warnings` what may change low bits. `steps_lost` is None where nobody knows.
+    """
+
+    tier: Tier
+    fault: Fault
+    step: int
+    plan: RecoveryPlan
+    commit: Commit | None = None
+    position: Position = "start"
+    segment: int = 0
+    changes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+    steps_lost: int | None = None
+    seconds: float = 0.0
+    where: str = ""
+
+    @property
+    def restored(self) -> bool:
+        """Whether anything came back."""
+        return self.tier is not Tier.FRESH
+
+    @property
+    def finished(self) -> bool:
+        """Whether this segment had come to its end."""
+        return self.position == "end"
+
+    @property
+    def line(self) -> str:
+        """One line: step, learning rate, buffer, episodes, tier, and which parts are exact."""
+        if not self.restored:
+            parts = [f"starts at step {self.step:,}"]
+            if self.reasons:
+                parts[0] += f", because {len(self.reasons)} checkpoints could not be used"
+            if self.where:
+                parts.append(f"checkpoints in {self.where}")
+        else:
+            verb = "had finished at" if self.finished else "goes on at"
+            parts = [f"{verb} step {self.step:,} {_FROM[self.tier]}"]
+            if self.fault.kind not in (FaultKind.NONE, FaultKind.CLEAN):
+                parts.append(f"last end: {self.fault.kind.value}")
+        return "unbroken: " + " · ".join([*parts, *_facts(self.facts), _exactness(self.promises)])
+
+    @property
+    def text(self) -> str:
+        """`line`, and below it everything that a person should know."""
+        lines = [self.line]
+        lines += [f"  passed over {reason}" for reason in self.reasons]
+        lines += [f"  changed: {change}" for change in self.changes]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
+        lines += [
+            f"  {name} is {promise.fidelity.value}: {promise.reason}"
+            for name, promise in self.promises.items()
+            if promise.fidelity is not Fidelity.EXACT
+        ]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _facts(facts: Mapping[str, object]) -> list[str]:
+    found = []
+    rate = facts.get("learning_rate")
+    if isinstance(rate, (int, float)):
+        found.append(f"learning rate {rate:g}")
+    for name, word in (("buffer_rows", "buffer rows"), ("episodes", "episodes")):
+        value = facts.get(name)
+        if isinstance(value, int):
+            found.append(f"{value:,} {word}")
+    return found
+
+
+def _exactness(promises: Mapping[str, Promise]) -> str:
+    inexact = sorted(n for n, promise in promises.items() if promise.fidelity is not Fidelity.EXACT)
+    if not promises:
+        return "nothing captured yet"
+    if not inexact:
+        return f"exact: all {len(promises)} parts"
+    exact = sorted(set(promises) - set(inexact))
+    return f"exact: {', '.join(exact) or 'nothing'}; not exact: {', '.join(inexact)}"
+
+
+def lowered(promises: Mapping[str, Promise], reason: str) -> dict[str, Promise]:
+    """Return the promises of an environment that may compute other low bits."""
+    return {
+        name: Promise(Fidelity.APPROXIMATE, reason) if promise.fidelity is Fidelity.EXACT else promise
+        for name, promise in promises.items()
+    }

@@ -1,0 +1,153 @@
+"""Lays one saved state over the live objects: judge, plan, refuse or apply, read back.
+
+Invariant: until everything is decoded, judged and planned without an error, no live object is touched.
+After the writes the state is captured again and compared; a training never starts on a state that
+differs from the saved one anywhere but where the user changed it.
+
+Not promised: a way back once writing has begun. If it fails then, the process has to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from unbroken.engine.changes import Change, Verdict, find_changes, named, within
+from unbroken.engine.source import NamesVolatile, Source
+from unbroken.errors import RestoreFailed, StateMismatch, UnbrokenError, Untrusted
+from unbroken.state.diff import compare
+from unbroken.state.graft import Graft
+from unbroken.state.snapshot import Snapshot
+
+SHOWN = 5
+_REPORTED = frozenset({"changed", "lost", "fresh", "removed", "replaced"})
+"""Levels of a plan's differences that a person should know of."""
+_NOT_COMPARED = frozenset({"changed", "lost", "fresh", "removed", "kept"})
+"""Levels that explain a difference between what was saved and what is live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The user's changes, sorted by what becomes of them."""
+
+    keep: tuple[str, ...]
+    reports: tuple[str, ...]
+    errors: tuple[str, ...]
+    error_places: frozenset[str]
+
+
+def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: Collection[str]) -> Judged:
+    """Ask the source about every change; `strict` turns reports into errors, `allowed` lets one pass."""
+    keep: list[str] = []
+    reports: list[str] = []
+    errors: dict[str, str] = {}
+    for change in changes:
+        verdict = source.judge(change)
+        if verdict is Verdict.SAVED:
+            continue
+        permitted = named(change, allowed)
+        if (verdict is Verdict.ERROR or strict) and not permitted:
+            errors[change.place] = str(change)
+            continue
+        keep.append(change.place)
+        what = "the new one is used" if verdict is Verdict.NEW_VALUE else "starts fresh"
+        reports.append(f"{change} ({'allowed, so the run is no longer exact' if verdict is Verdict.ERROR else what})")
+    return Judged(tuple(keep), tuple(reports), tuple(errors.values()), frozenset(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restore that succeeded. `adopted`: the user's changes are live now and not yet in a checkpoint."""
+
+    reports: tuple[str, ...]
+    adopted: bool
+    state: Snapshot
+
+
+def restore(
+    source: Source,
+    saved: Snapshot,
+    *,
+    birth: Snapshot | None,
+    now: Snapshot,
+    strict: bool = False,
+    allowed: Collection[str] = (),
+    trusted: bool = False,
+) -> Restored:
+    """Bring the live objects of `source` to the saved state.
+
+    Raises:
+        StateMismatch: the checkpoint does not fit; every difference is listed, nothing was touched.
+        Untrusted: it has pickled parts that may not be loaded; nothing was touched.
+        CorruptObject: the document contradicts itself; nothing was touched.
+        RestoreFailed: writing failed, or the result is not what was saved.
+    """
+    changes = find_changes(birth, now, saved) if birth is not None else []
+    judged = judge(source, changes, strict=strict, allowed=allowed)
+    graft = source.plan(saved, keep=judged.keep, trusted=trusted)
+    permitted = [d.place for d in graft.errors if within(d.place, allowed) or _last(d.place) in allowed]
+    if permitted:
+        judged = Judged(
+            (*judged.keep, *permitted),
+            (*judged.reports, *(f"{place}: kept as built (allowed)" for place in permitted)),
+            judged.errors,
+            judged.error_places,
+        )
+        graft = source.plan(saved, keep=judged.keep, trusted=trusted)
+    _refuse(graft, judged)
+    reports = [*judged.reports]
+    reports += [str(d) for d in graft.differences if d.level in _REPORTED and d.level != "replaced"]
+    _apply(graft)
+    state = _read_back(source, saved, graft, judged)
+    return Restored(tuple(reports), bool(judged.keep), state)
+
+
+def _last(place: str) -> str:
+    return place.rpartition("/")[2]
+
+
+def _refuse(graft: Graft, judged: Judged) -> None:
+    untrusted = [d for d in graft.differences if d.level == "untrusted"]
+    if untrusted:
+        raise Untrusted(
+            f"The checkpoint holds {len(untrusted)} pickled parts and no valid signature:"
+            f" {', '.join(d.place for d in untrusted[:SHOWN])}. Nothing was loaded.",
+            hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours.",
+            places=[d.place for d in untrusted],
+        )
+    # A change that was judged tells more than what the plan ran into at, or below, the same place.
+    errors = [*judged.errors]
+    errors += [str(d) for d in graft.errors if not within(d.place, judged.error_places)]
+    if errors:
+        raise StateMismatch(
+            "The checkpoint does not fit what this script has built; nothing was touched.",
+            hint="Start with the former settings, name what may differ in allow_changed={...}, or use"
+            " another run.",
+            differences=errors,
+        )
+
+
+def _apply(graft: Graft) -> None:
+    try:
+        graft.apply()
+    except UnbrokenError:
+        raise
+    except Exception as error:  # whatever a library raises while it is being written to
+        raise RestoreFailed(
+            f"The restore failed half-way: {type(error).__name__}: {error}.",
+            hint="The objects are in no usable state; start the process again.",
+        ) from error
+
+
+def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
+    state = source.capture()
+    volatile = source.volatile() if isinstance(source, NamesVolatile) else frozenset()
+    explained = {*judged.keep, *(d.place for d in graft.differences if d.level in _NOT_COMPARED)}
+    wrong = [d for d in compare(saved, state, volatile=volatile) if not within(d.place, explained)]
+    if wrong:
+        shown = "; ".join(str(d) for d in wrong[:SHOWN])
+        raise RestoreFailed(
+            f"After the restore {len(wrong)} values are not what was saved: {shown}.",
+            hint="The training must not go on from here; please report what stands at these places.",
+        )
+    return state

@@ -1,0 +1,271 @@
+"""Executes the plan of a recovery: load, restore, and plan again with what failed.
+
+Invariants: a damaged checkpoint is passed over and named; one that is whole and does not fit, or may
+not be trusted, stops the start, because an older one would only hide the reason; nothing live is touched
+before a checkpoint is read whole.
+
+Not promised: speed. Every byte of the chosen checkpoint is read and checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from unbroken.engine import fingerprint as prints
+from unbroken.engine.faults import Fault, FaultKind, Traces, classify, with_damage
+from unbroken.engine.recovery import (
+    Attempt,
+    Evidence,
+    Rebuilder,
+    RecoveryPlan,
+    Tier,
+    Wish,
+    of_segment,
+    plan_recovery,
+    wish_of_segment,
+)
+from unbroken.engine.report import ResumeReport, lowered
+from unbroken.engine.restore import Restored, restore
+from unbroken.engine.settings import Settings
+from unbroken.engine.source import Source
+from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing
+from unbroken.format.meta import Meta
+from unbroken.format.records import Commit, HistoryRecord, Position
+from unbroken.repo.lock import read_lease
+from unbroken.repo.process import Process
+from unbroken.repo.repository import Repository
+from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.types import Sequence, Step
+
+LOW_BITS = "the low bits may differ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What a start came to. Without a restore it is still to be committed."""
+
+    tier: Tier
+    fault: Fault
+    plan: RecoveryPlan
+    skeleton: Snapshot
+    segment: int
+    step: int = 0
+    commit: Commit | None = None
+    meta: Meta | None = None
+    restored: bool = False
+    adopted: bool = False
+    changes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+    steps_lost: int | None = None
+    where: str = ""
+
+    @property
+    def episodes(self) -> int:
+        return self.meta.episodes if self.meta is not None else 0
+
+    @property
+    def position(self) -> Position:
+        return self.commit.position if self.commit is not None else ("step" if self.restored else "start")
+
+    def at_start(self, step: int, state: Snapshot) -> Resumption:
+        """Return this fresh start with what its first checkpoint says."""
+        return replace(self, step=step, promises=dict(state.promises), facts=dict(state.counters))
+
+    def report(
+        self, *, versions: Mapping[str, str], fingerprint: Mapping[str, str], seconds: float
+    ) -> ResumeReport:
+        """Return the report; where the surroundings changed no part is exact any more."""
+        warnings: tuple[str, ...] = ()
+        promises = dict(self.promises)
+        if self.meta is not None:
+            saved = {name: str(value) for name, value in self.meta.fingerprint.items()}
+            differing = prints.differences(saved, fingerprint, self.meta.versions, versions)
+            warnings = tuple(f"{phrase}: {LOW_BITS}" for phrase in differing)
+            if differing:
+                promises = lowered(promises, f"{LOW_BITS}: {differing[0]}")
+        return ResumeReport(
+            tier=self.tier,
+            fault=self.fault,
+            step=self.step,
+            plan=self.plan,
+            commit=self.commit,
+            position=self.position,
+            segment=self.segment,
+            changes=self.changes,
+            reasons=self.reasons,
+            warnings=warnings,
+            promises=promises,
+            facts=self.facts,
+            steps_lost=self.steps_lost,
+            seconds=seconds,
+            where=self.where,
+        )
+
+    def history(self, report: ResumeReport, *, job: str, process: Process, time: float) -> HistoryRecord:
+        """Return the line of this start for `history.jsonl`."""
+        return HistoryRecord(
+            event="start",
+            job=job,
+            pid=process.pid,
+            process_start=process.start,
+            host=process.host,
+            boot_id=process.boot_id,
+            time=time,
+            fault="" if self.fault.kind is FaultKind.NONE else self.fault.kind.value,
+            tier=self.tier.value,
+            sequence=self.commit.sequence if self.commit is not None else 0,
+            step=Step(self.step),
+            steps_lost=-1 if self.steps_lost is None else self.steps_lost,
+            seconds=report.seconds,
+            reasons=list(self.reasons),
+            changes=list(self.changes),
+        )
+
+
+def resume_run(
+    repository: Repository,
+    source: Source,
+    settings: Settings,
+    *,
+    segment: int,
+    rebuilder: Rebuilder | None,
+    traces: Traces,
+) -> Resumption:
+    """Find out from where this segment goes on, and bring the live objects there.
+
+    Raises as `CheckpointEngine.resume` does.
+    """
+    every = repository.commits()
+    wish = wish_of_segment(
+        Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best), every, segment
+    )
+    evidence = Evidence(
+        commits=of_segment(every, segment),
+        unreadable=tuple(str(fault) for fault in repository.broken()) if segment == 0 else (),
+        rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
+    )
+    skeleton = source.skeleton()
+    attempts = _Attempts(repository, source, settings, skeleton, rebuilder, segment)
+    while True:
+        plan = plan_recovery(evidence, wish)
+        attempt = plan.first
+        if attempt is None:
+            raise NoUsableCheckpoint(
+                f"The run {settings.job!r} cannot go on: {plan.stop}.",
+                hint='Repair or remove what is damaged, or start anew with worst_tier="fresh".',
+                reasons=[*plan.obstacles, *evidence.unreadable],
+            )
+        try:
+            result = attempts.make(attempt)
+        except (CorruptObject, ObjectMissing) as error:
+            evidence = _with_failure(evidence, attempt, error)
+            continue
+        damage = (*evidence.damaged.values(), *evidence.unreadable)
+        reasons = (*plan.obstacles, *evidence.unreadable)
+        return replace(
+            result,
+            plan=plan,
+            fault=with_damage(classify(traces), damage),
+            reasons=reasons,
+            steps_lost=_steps_lost(traces, result),
+            where=f"{settings.root}/{settings.job}",
+        )
+
+
+def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:
+    if attempt.commit is None:
+        return replace(evidence, rebuild=error.message)
+    sequence: Sequence = attempt.commit.sequence
+    return replace(evidence, damaged={**evidence.damaged, sequence: error.message})
+
+
+def _steps_lost(traces: Traces, result: Resumption) -> int | None:
+    """Return how many steps are done again, as far as the last process has left word of them."""
+    known = [step for step in (traces.pending_step, traces.last_step) if step is not None]
+    if not result.restored or not known or (max(known) <= result.step and not traces.closed):
+        return None
+    return max(0, max(known) - result.step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    repository: Repository
+    source: Source
+    settings: Settings
+    skeleton: Snapshot
+    rebuilder: Rebuilder | None
+    segment: int
+
+    def make(self, attempt: Attempt) -> Resumption:
+        """Make one attempt. Raises CorruptObject or ObjectMissing if the next one may be made."""
+        start = Resumption(
+            tier=attempt.tier,
+            fault=Fault(FaultKind.NONE),
+            plan=RecoveryPlan(()),
+            skeleton=self.skeleton,
+            segment=self.segment,
+        )
+        if attempt.tier is Tier.FRESH:
+            return start
+        if attempt.commit is None:
+            assert self.rebuilder is not None
+            saved, step = self.rebuilder.rebuild()
+            return _restored(start, self._restore(saved, trusted=False), step)
+        commit = attempt.commit
+        saved = self.repository.load(commit)
+        trusted = self.settings.trust or self.repository.signature_valid(commit) is True
+        restored = self._restore(saved, trusted=trusted)
+        return replace(
+            _restored(start, restored, commit.step), commit=commit, meta=self.repository.meta(commit)
+        )
+
+    def _restore(self, saved: Snapshot, *, trusted: bool) -> Restored:
+        return restore(
+            self.source,
+            saved,
+            birth=self.repository.birth() if self.segment == 0 else None,
+            now=self.skeleton,
+            strict=self.settings.strict,
+            allowed=self.settings.allow_changed,
+            trusted=trusted,
+        )
+
+
+def _restored(start: Resumption, restored: Restored, step: int) -> Resumption:
+    return replace(
+        start,
+        step=step,
+        restored=True,
+        adopted=restored.adopted,
+        changes=restored.reports,
+        promises=dict(restored.state.promises),
+        facts=dict(restored.state.counters),
+    )
+
+
+def read_traces(repository: Repository, process: Process) -> Traces:
+    """Return what the last process left behind. To be read before this one takes the run over."""
+    lease = read_lease(repository.store)
+    history = repository.history()
+    ended = history[-1] if history and history[-1].event == "end" else None
+    commits = repository.commits()
+    try:
+        pending = repository.pending()
+    except CorruptObject:
+        pending = None  # torn by a fault of the disk; the commits tell what can be used
+    owner = lease or (history[-1] if history else None)
+    closed = lease is None and ended is not None
+    return Traces(
+        known=owner is not None or bool(commits),
+        closed=closed,
+        owner="" if owner is None else f"process {owner.pid} on {owner.host}",
+        same_host=owner is None or owner.host == process.host,
+        same_boot=owner is None or not owner.boot_id or owner.boot_id == process.boot_id,
+        pending_step=None if pending is None else pending.step,
+        newest_step=commits[0].step if commits else None,
+        last_step=ended.step if closed and ended is not None else None,
+        last_words=ended.reasons[0] if closed and ended is not None and ended.reasons else "",
+    )

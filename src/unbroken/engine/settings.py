@@ -1,0 +1,181 @@
+"""What a person can set, checked before anything happens.
+
+Precedence: defaults < code < environment. Every setting has a variable `UNBROKEN_<NAME>`, so that a
+script runs elsewhere, or under `unbroken prove`, without being edited.
+
+Not promised: that the root can be written to. The store finds that out when the run is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
+from unbroken.repo.names import check_job
+from unbroken.repo.retention import Best
+
+Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
+WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
+
+RESUME_WORDS = ("auto", "must", "never", "best")
+TIERS = ("newest", "older", "rebuilt", "fresh")
+FORMATS = ("json", "msgpack")
+PREFIX = "UNBROKEN_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one run is saved and resumed.
+
+    `job` names the run below `root`; left empty it is taken from the last part of `root`, and stays
+    the same when `UNBROKEN_ROOT` moves the root elsewhere.
+
+    >>> Settings(root="runs/dqn").job
+    'dqn'
+    """
+
+    root: str | os.PathLike[str]
+    job: str = ""
+    every: Every | int = DEFAULT_EVERY
+    keep_last: int = 5
+    best: Best | None = None
+    resume: Resume = "auto"
+    worst_tier: WorstTier = "rebuilt"
+    strict: bool = False
+    allow_changed: Collection[str] = field(default_factory=frozenset)
+    trust: bool = False
+    keep_first: bool = False
+    document_format: DocumentFormat = "json"
+
+    def __post_init__(self) -> None:
+        root: object = self.root  # whatever a caller without a type checker has given
+        if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
+            raise ConfigError(f"root must be a directory, not {root!r}.", hint='For example root="runs/dqn".')
+        object.__setattr__(self, "job", check_job(self.job or _job_from(os.fspath(root))))
+        object.__setattr__(self, "every", Every.of(self.every))
+        if isinstance(self.allow_changed, str):
+            raise ConfigError(
+                f"allow_changed must be a set of names, not {self.allow_changed!r}.",
+                hint=f"Write allow_changed={{{self.allow_changed!r}}}.",
+            )
+        object.__setattr__(self, "allow_changed", frozenset(self.allow_changed))
+        _whole("keep_last", self.keep_last, least=1)
+        if isinstance(self.resume, str):
+            _one_of("resume", self.resume, RESUME_WORDS, " or a step number")
+        else:
+            _whole("resume", self.resume, least=0)
+        _one_of("worst_tier", self.worst_tier, TIERS)
+        _one_of("document_format", self.document_format, FORMATS)
+        for name in ("strict", "trust", "keep_first"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}.")
+        if self.resume == "best" and self.best is None:
+            raise ConfigError(
+                'resume="best" needs a metric to choose by.', hint='Give best=Best("eval/mean_reward").'
+            )
+
+    @property
+    def interval(self) -> Every:
+        """`every`, as an interval whatever was given."""
+        return Every.of(self.every)
+
+    def overridden(self, environment: Mapping[str, str]) -> Settings:
+        """Return these settings with those that `UNBROKEN_*` variables replace.
+
+        Raises:
+            ConfigError: a variable cannot be read; the message names it.
+        """
+        changed: dict[str, object] = {}
+        for name in (f.name for f in fields(self)):
+            text = environment.get(PREFIX + name.upper(), "")
+            if text:
+                changed[name] = _READERS[name](PREFIX + name.upper(), text)
+        return replace(self, **changed) if changed else self  # type: ignore[arg-type]
+
+
+def _job_from(root: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(root).resolve().name).lstrip("._-")
+    return name[:128] or "run"
+
+
+def _whole(name: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:
+    if value not in words:
+        raise ConfigError(f"{name} is one of {', '.join(words)}{more}, not {value!r}.")
+
+
+def _text(_variable: str, text: str) -> str:
+    return text
+
+
+def _integer(variable: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{variable}={text!r} is not a whole number.") from None
+
+
+def _flag(variable: str, text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in known:
+        raise ConfigError(f"{variable}={text!r} is neither true nor false.", hint="Use 1 or 0.")
+    return known[text.lower()]
+
+
+def _names(_variable: str, text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _resume(variable: str, text: str) -> str | int:
+    return text if text in RESUME_WORDS else _integer(variable, text)
+
+
+def _best(variable: str, text: str) -> Best:
+    metric, _, mode = text.partition(":")
+    if mode == "min":
+        return Best(metric, "min")
+    if mode in ("", "max"):
+        return Best(metric)
+    raise ConfigError(f"{variable}={text!r} is no metric.", hint="Write metric:max or metric:min.")
+
+
+def _every(variable: str, text: str) -> Every:
+    parts: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if not number:
+            name, number = "steps", name
+        if name.strip() not in ("steps", "seconds", "episodes"):
+            raise ConfigError(f"{variable}={text!r} is no interval.", hint="Write steps=1000,seconds=60.")
+        try:
+            parts[name.strip()] = float(number) if name.strip() == "seconds" else int(number)
+        except ValueError:
+            raise ConfigError(f"{variable}={text!r}: {number!r} is not a number.") from None
+    return Every(**parts)  # type: ignore[arg-type]
+
+
+_READERS: dict[str, Callable[[str, str], object]] = {
+    "root": _text,
+    "job": _text,
+    "every": _every,
+    "keep_last": _integer,
+    "best": _best,
+    "resume": _resume,
+    "worst_tier": _text,
+    "strict": _flag,
+    "allow_changed": _names,
+    "trust": _flag,
+    "keep_first": _flag,
+    "document_format": _text,
+}

@@ -1,0 +1,86 @@
+"""Runs one save at a time in the background and never loses its outcome.
+
+A thread lives exactly as long as one write: nothing waits idle, nothing has to be told to stop, and a
+process that forks environment workers between two saves has no thread to leave behind. The thread is
+no daemon, so the interpreter does not exit before the write is finished.
+
+Invariants: at most one write is in flight; every error reaches a caller of `check()`; a forked child
+never writes.
+
+Not promised: that a write can be cancelled. Only the end of the process stops one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from unbroken.errors import InternalError, SaveFailed
+
+
+class BackgroundWriter:
+    """The thread beside the training. Used from one thread only."""
+
+    def __init__(self, name: str = "unbroken-writer") -> None:
+        self._name = name
+        self._owner = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._what = ""
+        self._told = False
+
+    @property
+    def is_child(self) -> bool:
+        """Whether this process was forked from the one that trains."""
+        return os.getpid() != self._owner
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is in flight."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last write failed and nobody was told yet. Costs next to nothing."""
+        return self._error is not None and not self._told
+
+    def submit(self, what: str, work: Callable[[], None]) -> None:
+        """Start `work` in the background; wait first for the one before.
+
+        Raises:
+            SaveFailed: the one before failed. `work` was not started.
+        """
+        if self.is_child:
+            raise InternalError("A forked child tried to write a checkpoint.")
+        self.wait()
+        self.check()
+        self._error, self._told, self._what = None, False, what
+        self._thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=False)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - kept for the training thread, which raises it
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight. Raises nothing."""
+        if self._thread is not None and not self.is_child:
+            self._thread.join()
+            self._thread = None
+
+    def check(self, *, again: bool = False) -> None:
+        """Raise if the last finished write failed: once, or with `again` every time until one succeeds.
+
+        Raises:
+            SaveFailed: with the error of the write as its cause.
+        """
+        if self._error is None or (self._told and not again):
+            return
+        self._told = True
+        raise SaveFailed(
+            f"The checkpoint of {self._what} was not saved: {self._error}",
+            hint="Checkpoints committed before it are intact.",
+        ) from self._error

@@ -1,0 +1,121 @@
+"""Settings are checked when they are made, and the environment has the last word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.engine.settings import Settings
+from unbroken.errors import ConfigError
+from unbroken.repo.retention import Best
+
+
+def test_the_defaults_are_those_that_are_documented() -> None:
+    settings = Settings(root="runs/dqn")
+    assert settings.interval == DEFAULT_EVERY
+    assert (settings.keep_last, settings.resume, settings.worst_tier) == (5, "auto", "rebuilt")
+    assert not settings.strict
+    assert not settings.trust
+    assert settings.allow_changed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("root", "job"),
+    [("runs/dqn", "dqn"), (Path("/x/my run!"), "my-run-"), ("/", "run"), ("runs/.hidden", "hidden"), ("a/..", None)],
+)
+def test_the_job_is_named_after_the_root_and_never_random(root: str | Path, job: str | None) -> None:
+    assert Settings(root=root).job == (job or Path.cwd().name)
+
+
+def test_the_environment_moves_the_root_and_not_the_job() -> None:
+    settings = Settings(root="runs/dqn").overridden({"UNBROKEN_ROOT": "/elsewhere"})
+    assert (settings.root, settings.job) == ("/elsewhere", "dqn")
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    settings = Settings(root="runs/dqn").overridden(
+        {
+            "UNBROKEN_JOB": "other",
+            "UNBROKEN_EVERY": "steps=100,seconds=2.5",
+            "UNBROKEN_KEEP_LAST": "2",
+            "UNBROKEN_BEST": "loss:min",
+            "UNBROKEN_RESUME": "400",
+            "UNBROKEN_WORST_TIER": "fresh",
+            "UNBROKEN_STRICT": "1",
+            "UNBROKEN_TRUST": "no",
+            "UNBROKEN_ALLOW_CHANGED": "n_envs, gamma",
+            "UNBROKEN_KEEP_FIRST": "true",
+            "UNBROKEN_DOCUMENT_FORMAT": "msgpack",
+        }
+    )
+    assert settings == Settings(
+        root="runs/dqn",
+        job="other",
+        every=Every(steps=100, seconds=2.5),
+        keep_last=2,
+        best=Best("loss", "min"),
+        resume=400,
+        worst_tier="fresh",
+        strict=True,
+        allow_changed={"n_envs", "gamma"},
+        keep_first=True,
+        document_format="msgpack",
+    )
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    settings = Settings(root="runs/dqn")
+    assert settings.overridden({"UNBROKEN_ROOT": "", "UNBROKEN_KEEP_LAST": ""}) is settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("UNBROKEN_EVERY", "0"),
+        ("UNBROKEN_EVERY", "hours=2"),
+        ("UNBROKEN_EVERY", "steps=many"),
+        ("UNBROKEN_KEEP_LAST", "0"),
+        ("UNBROKEN_KEEP_LAST", "five"),
+        ("UNBROKEN_STRICT", "perhaps"),
+        ("UNBROKEN_RESUME", "sometimes"),
+        ("UNBROKEN_WORST_TIER", "worst"),
+        ("UNBROKEN_BEST", "loss:median"),
+        ("UNBROKEN_JOB", "../up"),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_an_error(variable: str, text: str) -> None:
+    with pytest.raises(ConfigError):
+        Settings(root="runs/dqn").overridden({variable: text})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"root": ""},
+        {"root": 7},
+        {"root": None},
+        {"every": 0},
+        {"every": -5},
+        {"every": True},
+        {"keep_last": 0},
+        {"keep_last": -1},
+        {"keep_last": 1.5},
+        {"keep_last": True},
+        {"resume": "maybe"},
+        {"resume": -1},
+        {"resume": True},
+        {"resume": "best"},
+        {"worst_tier": "worse"},
+        {"document_format": "pickle"},
+        {"strict": 1},
+        {"trust": "yes"},
+        {"allow_changed": "n_envs"},
+        {"job": "a/b"},
+        {"job": ".."},
+    ],
+)
+def test_bad_input_is_refused_before_anything_happens(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        Settings(**{"root": "runs/dqn", **wrong})  # type: ignore[arg-type]

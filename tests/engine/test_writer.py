@@ -1,0 +1,107 @@
+"""The background writer: one at a time, nothing lost, nothing silent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from unbroken.engine.writer import BackgroundWriter
+from unbroken.errors import InternalError, SaveFailed, StoreFull
+
+
+def fail() -> None:
+    raise StoreFull("no room")
+
+
+def test_work_runs_beside_the_caller_and_one_at_a_time() -> None:
+    writer = BackgroundWriter()
+    gate, order = threading.Event(), list[str]()
+
+    def first() -> None:
+        gate.wait()
+        order.append("first")
+
+    writer.submit("one", first)
+    assert writer.busy
+    opener = threading.Thread(target=gate.set)
+    opener.start()
+    writer.submit("two", lambda: order.append("second"))
+    writer.wait()
+    opener.join()
+    assert order == ["first", "second"]
+    assert not writer.busy
+
+
+def test_no_thread_lives_between_two_writes() -> None:
+    writer = BackgroundWriter("unbroken-test-idle")
+    writer.submit("one", lambda: None)
+    writer.wait()
+    assert not [t for t in threading.enumerate() if t.name == "unbroken-test-idle"]
+
+
+def test_a_failure_is_raised_once_with_its_cause_and_then_the_next_write_may_try() -> None:
+    writer = BackgroundWriter()
+    writer.submit("step 5", fail)
+    writer.wait()
+    assert writer.failed
+    with pytest.raises(SaveFailed, match="step 5") as raised:
+        writer.check()
+    assert isinstance(raised.value.__cause__, StoreFull)
+    assert not writer.failed
+    writer.check()
+    done = list[int]()
+    writer.submit("step 6", lambda: done.append(1))
+    writer.wait()
+    writer.check(again=True)
+    assert done == [1]
+
+
+def test_a_failure_that_was_told_is_told_again_at_the_end() -> None:
+    writer = BackgroundWriter()
+    writer.submit("step 5", fail)
+    writer.wait()
+    for _ in range(2):
+        with pytest.raises(SaveFailed):
+            writer.check(again=True)
+
+
+def test_the_next_submit_raises_and_does_not_start() -> None:
+    writer = BackgroundWriter()
+    writer.submit("step 5", fail)
+    done = list[int]()
+    with pytest.raises(SaveFailed):
+        writer.submit("step 6", lambda: done.append(1))
+    writer.wait()
+    assert done == []
+
+
+def test_a_forked_child_never_writes() -> None:
+    writer = BackgroundWriter()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            writer.submit("step 1", lambda: None)
+        except InternalError:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_interpreter_waits_for_the_last_write() -> None:
+    script = """
+import threading
+from unbroken.engine.writer import BackgroundWriter
+def slow():
+    threading.main_thread().join()  # the script's last line has run
+    print("written", flush=True)
+BackgroundWriter().submit("step 1", slow)
+raise SystemExit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "written\n")

@@ -244,10 +244,17 @@ class LocalStore:
 def _usable(root: Path) -> Path:
     """Return `root` unless it, or what it lies in, is something else than a directory."""
     for path in (root, *root.parents):
-        if os.path.isdir(path):
-            break
-        if os.path.lexists(path):
+        try:
+            mode = os.stat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if path.is_symlink():
+                raise ConfigError(f"{path} is a link to nothing.", hint="Choose another root.") from None
+            continue
+        except OSError:
+            break  # what cannot be looked at is reported by the operation that needs it
+        if not stat.S_ISDIR(mode):
             raise ConfigError(f"{path} is not a directory.", hint="Choose another root.")
+        break
     return root
 
 

@@ -1,0 +1,141 @@
+"""Operating systems that record, or that fail the way network file systems and full disks do.
+
+Handed to `LocalStore(system=...)`. What cannot be had from a healthy disk is had here: a call that
+fails although it has happened, a sync that reports a full quota, a disk without hard links.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from unbroken.format.buffers import Buffer
+from unbroken.store.system import System
+
+
+def os_error(code: int) -> OSError:
+    """Return the error of this number, with its usual text."""
+    return OSError(code, os.strerror(code))
+
+
+class FailingSystem(System):
+    """Fails the calls for which `fails` returns an error number, before or after they happen.
+
+    `fails(call, path)` gets the name of the call and the path it is about, as far as known.
+    """
+
+    def __init__(self, fails: Callable[[str, str], int], *, after: bool = False) -> None:
+        self._fails = fails
+        self._after = after
+        self._paths: dict[int, str] = {}
+
+    def _call(self, name: str, path: str, call: Callable[[], int | None]) -> int:
+        code = self._fails(name, path)
+        if code and not self._after:
+            raise os_error(code)
+        result = call()
+        if code:
+            raise os_error(code)
+        return result or 0
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
+        opened = System.open
+        descriptor = self._call("open", os.fspath(path), lambda: opened(self, path, flags, mode, at=at))
+        self._paths[descriptor] = os.fspath(path)
+        return descriptor
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        return self._call("write", self._path(descriptor), lambda: os.write(descriptor, data))
+
+    def fsync(self, descriptor: int) -> None:
+        self._call("fsync", self._path(descriptor), lambda: os.fsync(descriptor))
+
+    def close(self, descriptor: int) -> None:
+        code = self._fails("close", self._path(descriptor))
+        os.close(descriptor)
+        if code:
+            raise os_error(code)
+
+    def fchmod(self, descriptor: int, mode: int) -> None:
+        self._call("fchmod", self._path(descriptor), lambda: os.fchmod(descriptor, mode))
+
+    def link(self, source: str, target: str, *, at: int) -> None:
+        self._call("link", target, lambda: System.link(self, source, target, at=at))
+
+    def replace(self, source: str, target: str, *, at: int) -> None:
+        self._call("replace", target, lambda: System.replace(self, source, target, at=at))
+
+    def unlink(self, name: str, *, at: int) -> None:
+        self._call("unlink", name, lambda: System.unlink(self, name, at=at))
+
+    def _path(self, descriptor: int) -> str:
+        return self._paths.get(descriptor, "")
+
+
+def fail(call: str, code: int, *, path: str = "", times: int = 10**9) -> Callable[[str, str], int]:
+    """Return a rule for `FailingSystem`: `call` on a path that contains `path` fails, so many times."""
+    left = [times]
+
+    def rule(name: str, where: str) -> int:
+        if name != call or path not in where or not left[0]:
+            return 0
+        left[0] -= 1
+        return code
+
+    return rule
+
+
+class RecordingSystem(System):
+    """Writes down each call as (name, path), paths relative to the root where they are known."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def _path(self, descriptor: int) -> str:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+
+    def _note(self, name: str, path: str, at: int | None = None) -> None:
+        self.calls.append((name, path if at is None else f"{self._path(at)}/{path}"))
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        self._note("write", self._path(descriptor))
+        return super().write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        self._note("fsync", self._path(descriptor))
+        super().fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        self._note("close", self._path(descriptor))
+        super().close(descriptor)
+
+    def mkdir(self, name: str | os.PathLike[str], mode: int, *, at: int | None = None) -> None:
+        self._note("mkdir", os.fspath(name), at)
+        super().mkdir(name, mode, at=at)
+
+    def link(self, source: str, target: str, *, at: int) -> None:
+        self._note("link", target, at)
+        super().link(source, target, at=at)
+
+    def replace(self, source: str, target: str, *, at: int) -> None:
+        self._note("replace", target, at)
+        super().replace(source, target, at=at)
+
+    def unlink(self, name: str, *, at: int) -> None:
+        self._note("unlink", name, at)
+        super().unlink(name, at=at)
+
+
+class NoLinks(System):
+    """A file system that has no hard links."""
+
+    def link(self, source: str, target: str, *, at: int) -> None:
+        raise os_error(errno.EPERM)
+
+
+class ShortWrites(System):
+    """Takes at most seven bytes a call."""
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        return super().write(descriptor, memoryview(data)[:7])

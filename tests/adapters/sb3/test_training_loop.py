@@ -15,13 +15,13 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, Every
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from unbroken.adapters.sb3.policy import CALLBACK_HOOKS, HOOKS
 from unbroken.adapters.sb3.position import Position
-from unbroken.adapters.sb3.training_loop import CALLBACK_HOOKS, HOOKS, TrainingLoop
+from unbroken.adapters.sb3.training_loop import TrainingLoop
 
 from .trainings import a2c, dqn, ppo, sac, sac_gsde, td3_episodic, weights
 
 Model = OnPolicyAlgorithm | OffPolicyAlgorithm
-SEEN_BY_US = {*HOOKS, "_excluded_save_params"}
 
 
 class Watcher(BaseCallback):
@@ -55,7 +55,7 @@ class Watcher(BaseCallback):
 
 
 def clean(model: Model, callback: BaseCallback) -> bool:
-    on_model = any(name in vars(model) for name in SEEN_BY_US)
+    on_model = any(name in vars(model) for name in HOOKS)
     on_callback = any(name in vars(callback) for name in CALLBACK_HOOKS)
     return not on_model and not on_callback and not model.policy._forward_pre_hooks
 
@@ -100,7 +100,7 @@ def test_what_is_saved_and_copied_in_training_holds_nothing_of_ours(
     saves, watcher, model = Saves(), Watcher(), build()
     model.learn(60, callback=[watcher, saves])
     loaded = type(model).load(tmp_path / "in.zip")
-    assert not [name for name in SEEN_BY_US if name in vars(loaded)]
+    assert not [name for name in HOOKS if name in vars(loaded)]
     points = len(watcher.points)
 
     twin: Any = saves.twin

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from unbroken.adapters.sb3.override import Override
+from unbroken.capture.hooks import Hook
 
 KNOWN = ("stable_baselines3", "sb3_contrib")
 """Packages whose `collect_rollouts` is known to hold nothing else between two steps."""
 
-_BETWEEN = ("torch.", "unbroken.adapters.sb3.")
+_BETWEEN = ("torch.", "unbroken.")
 
 
 def loops_of(model: object) -> tuple[CodeType, ...]:
@@ -80,14 +80,14 @@ class SampleCall:
     def __init__(self, model: object, loops: tuple[CodeType, ...], report: Callable[[], None]) -> None:
         self._loops = loops
         self._report = report
-        self._override = Override(model, "_sample_action", self._sample)
-        self._override.install()
+        self._hook = Hook(model, "_sample_action", self._sample, keeper=self)
+        self._hook.install()
 
     def _sample(self, *args: Any, **kwargs: Any) -> Any:
         if called_by(self._loops):
             self._report()
-        return self._override.original(*args, **kwargs)
+        return self._hook.original(*args, **kwargs)
 
     def remove(self) -> None:
         """Give the method back."""
-        self._override.remove()
+        self._hook.remove()

@@ -21,8 +21,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutReturn, TrainFreq, TrainFrequencyUnit
 
-from unbroken.adapters.sb3.override import Muted, Override
+from unbroken.adapters.sb3.hooks import Muted
 from unbroken.adapters.sb3.position import Position
+from unbroken.capture.hooks import Hook
 from unbroken.errors import InternalError
 
 COUNTED: Final = {"n_steps": "steps", "num_collected_steps": "steps", "num_collected_episodes": "episodes"}
@@ -121,14 +122,14 @@ def _counts(callback: BaseCallback, steps: int, episodes: int, shown: dict[str, 
 
     def update(locals_: dict[str, Any]) -> None:
         counted = {n: locals_[n] + done[what] for n, what in COUNTED.items() if n in locals_}
-        override.original({**locals_, **shown, **counted})
+        hook.original({**locals_, **shown, **counted})
 
-    override = Override(callback, "update_locals", update)
-    override.install()
+    hook = Hook(callback, "update_locals", update, keeper=callback)
+    hook.install()
     try:
         yield
     finally:
-        override.remove()
+        hook.remove()
 
 
 @contextmanager

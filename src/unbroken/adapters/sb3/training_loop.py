@@ -23,15 +23,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutReturn
 
+from unbroken.adapters.sb3.callbacks import holds
 from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
-from unbroken.adapters.sb3.override import Exclusion, Override
+from unbroken.adapters.sb3.hooks import Exclusion
+from unbroken.adapters.sb3.policy import HOOKS
 from unbroken.adapters.sb3.position import END, START, STEP, STOPPED, Position
 from unbroken.adapters.sb3.reentry import reenter
-
-HOOKS = ("collect_rollouts", "train", "dump_logs", "_sample_action")
-"""Attributes that may stand on a model while it trains."""
-CALLBACK_HOOKS = ("on_training_end", "on_rollout_start", "update_locals")
-"""Attributes that may stand on the outermost callback."""
+from unbroken.capture.hooks import Hook
 
 
 class Listener(Protocol):
@@ -71,12 +69,12 @@ class TrainingLoop:
         self._catching_up = 0
         self._over = False
         self._ended_early = False
-        self._collect = Override(model, "collect_rollouts", self._collect_rollouts)
+        self._collect = Hook(model, "collect_rollouts", self._collect_rollouts, keeper=self)
         self._signature = inspect.signature(self._collect.original)
-        self._train = Override(model, "train", self._train_model)
-        self._logs = Override(model, "dump_logs", self._dump_logs)
-        self._excluded = Exclusion(model, HOOKS)
-        self._end: Override | None = None
+        self._train = Hook(model, "train", self._train_model, keeper=self)
+        self._logs = Hook(model, "dump_logs", self._dump_logs, keeper=self)
+        self._excluded = Exclusion(model, tuple(sorted(HOOKS)))
+        self._end: Hook | None = None
         self._point: PolicyCall | SampleCall | None = None
 
     def install(self) -> None:
@@ -93,6 +91,11 @@ class TrainingLoop:
             self._end.remove()
         for hook in (self._collect, self._train, self._logs, self._excluded):
             hook.remove()
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the training had come to its end before this `learn()` and nothing was done."""
+        return self._over
 
     @property
     def knows_steps(self) -> bool:
@@ -124,7 +127,7 @@ class TrainingLoop:
     def _begin(self, root: BaseCallback) -> None:
         model, self._root = self.model, root
         steps, wanted = model.num_timesteps, model._total_timesteps
-        self._end = Override(root, "on_training_end", self._training_end)
+        self._end = Hook(root, "on_training_end", self._training_end, keeper=self)
         self._end.install()
         loops = loops_of(model)
         if isinstance(model, OffPolicyAlgorithm):
@@ -219,21 +222,3 @@ class TrainingLoop:
         starts = model._last_episode_starts
         first = position.rollouts == 0 and position.steps == 0
         return 0 if first or starts is None else int(np.count_nonzero(starts))
-
-
-def holds(root: BaseCallback, callback: BaseCallback) -> bool:
-    """Return whether `callback` is `root` or stands somewhere below it."""
-    seen: set[int] = set()
-    waiting: list[object] = [root]
-    while waiting:
-        one = waiting.pop()
-        if one is callback:
-            return True
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, BaseCallback):
-            waiting += [v for k, v in vars(one).items() if k != "parent"]
-        elif isinstance(one, (list, tuple)):
-            waiting += one
-    return False

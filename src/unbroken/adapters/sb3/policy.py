@@ -1,0 +1,84 @@
+"""How to walk the objects of SB3: what belongs to the process, what opens a component, what is kept.
+
+Names only: nothing here imports SB3, and nothing is specific to one algorithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from unbroken.adapters.sb3.files import monitor_rule
+from unbroken.capture.source import policy_of_loaded
+from unbroken.state.policy import Policy
+
+SB3 = "stable_baselines3.common"
+
+HOOKS = frozenset({"collect_rollouts", "train", "dump_logs", "_sample_action", "_excluded_save_params"})
+"""Attributes that may stand on a model while it trains: see `training_loop`."""
+CALLBACK_HOOKS = frozenset({"on_training_end", "on_rollout_start", "update_locals"})
+"""Attributes that may stand on the outermost callback."""
+AGENT = "_unbroken_agent"
+"""Attribute of an environment in a worker process: see `workers`."""
+
+POLICY = Policy(
+    skip={
+        f"{SB3}.base_class:BaseAlgorithm": HOOKS | {"start_time", "tensorboard_log", "device"},
+        # `callbacks` of a list: its members are captured by name, so that one more is no change.
+        f"{SB3}.callbacks:CallbackList": frozenset({"callbacks"}),
+        f"{SB3}.callbacks:BaseCallback": CALLBACK_HOOKS | {"locals", "globals"},
+        f"{SB3}.logger:Logger": frozenset({"dir", "output_formats"}),
+        f"{SB3}.monitor:Monitor": frozenset({"t_start"}),
+        f"{SB3}.vec_env.vec_monitor:VecMonitor": frozenset({"t_start"}),
+        f"{SB3}.vec_env.base_vec_env:VecEnvWrapper": frozenset({"class_attributes"}),
+        f"{SB3}.vec_env.subproc_vec_env:SubprocVecEnv": frozenset({"remotes", "work_remotes", "processes"}),
+        "gymnasium.core:Env": frozenset({AGENT}),
+        "gymnasium.core:Wrapper": frozenset({AGENT}),
+    },
+    external=frozenset(
+        {
+            "tqdm",
+            "rich",
+            "tensorboard",
+            "torch.utils.tensorboard",
+            "wandb",
+            "mlflow",
+            "multiprocessing",
+            "cv2",
+        }
+    ),
+    external_classes=frozenset(
+        {f"{SB3}.monitor:ResultsWriter", "unbroken.adapters.sb3.callback:CheckpointCallback"}
+    ),
+    structural=frozenset(
+        {
+            f"{SB3}.base_class:BaseAlgorithm",
+            f"{SB3}.callbacks:BaseCallback",
+            f"{SB3}.vec_env.base_vec_env:VecEnv",
+        }
+    ),
+    trusted=frozenset({"stable_baselines3", "sb3_contrib"}),
+    components={
+        f"{SB3}.vec_env.base_vec_env:VecEnv": "env_states",
+        f"{SB3}.buffers:ReplayBuffer": "replay_buffer",
+        f"{SB3}.buffers:RolloutBuffer": "rollout_buffer",
+        f"{SB3}.callbacks:BaseCallback": "callbacks",
+        f"{SB3}.logger:Logger": "logger",
+    },
+    captors=(monitor_rule,),
+    volatile=frozenset({"t_start"}),
+)
+
+
+@cache
+def training_policy() -> Policy:
+    """Return the rules for a training in this process, with those of every framework it has imported."""
+    from unbroken.adapters.sb3.workers import workers_rule  # the workers themselves need `worker_policy`
+
+    return policy_of_loaded(POLICY, Policy(captors=(workers_rule,)))
+
+
+@cache
+def worker_policy() -> Policy:
+    """Return the rules for one environment in a process of its own: everything in one document."""
+    return replace(policy_of_loaded(POLICY), components={}, component_keys={})

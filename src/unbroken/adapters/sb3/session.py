@@ -1,0 +1,204 @@
+"""One `learn()` call of one run: the training loop on one side, the engine on the other.
+
+Not promised: two trainings of one run at the same time in one process; the second ends the first's session.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from unbroken.adapters.sb3 import reaping
+from unbroken.adapters.sb3.callbacks import below, called_every_step
+from unbroken.adapters.sb3.environments import look_around, vectors, worker_status
+from unbroken.adapters.sb3.position import Position
+from unbroken.adapters.sb3.source import TrainingSource
+from unbroken.adapters.sb3.training_loop import TrainingLoop
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.schedule import Every
+from unbroken.engine.settings import Settings
+from unbroken.repo.repository import Repository
+
+Model = OnPolicyAlgorithm | OffPolicyAlgorithm
+
+NEVER = 2**62
+"""Steps that no training has."""
+
+_finished: dict[tuple[str, str], int] = {}
+"""How many trainings of each run this process has behind it."""
+_open: dict[tuple[str, str], Session] = {}
+
+
+class Metrics(Mapping[str, float]):
+    """The latest results of a training, computed only when somebody looks."""
+
+    def __init__(self, model: Model, root: BaseCallback) -> None:
+        self._model = model
+        self._root = root
+
+    def _now(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        episodes = [info for info in self._model.ep_info_buffer or () if "r" in info]
+        if episodes:
+            found["rollout/ep_rew_mean"] = float(np.mean([info["r"] for info in episodes]))
+            found["rollout/ep_len_mean"] = float(np.mean([info["l"] for info in episodes]))
+        for callback in below(self._root):
+            if isinstance(callback, EvalCallback) and np.isfinite(callback.last_mean_reward):
+                found["eval/mean_reward"] = float(callback.last_mean_reward)
+        return found
+
+    def __getitem__(self, name: str) -> float:
+        return self._now()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Session:
+    """Listens to a loop and drives an engine. `ours` is the callback that the user put in."""
+
+    def __init__(
+        self,
+        model: Model,
+        ours: BaseCallback,
+        settings: Settings,
+        *,
+        save_freq: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loop = TrainingLoop(model, ours, self)
+        self.report: ResumeReport | None = None
+        self._model = model
+        self._ours = ours
+        self._settings = settings
+        self._save_freq = save_freq
+        self._every_calls = 0
+        """Calls between saves, where calls are not steps of the vector of environments."""
+        self._verbose = verbose
+        self._engine: CheckpointEngine | None = None
+        self._source: TrainingSource | None = None
+        self._metrics: Metrics | None = None
+        root = settings.overridden(os.environ).root
+        self._key = (os.path.abspath(root), settings.overridden(os.environ).job)
+
+    def open(self) -> None:
+        """Put the hooks in place; everything else waits for the first rollout."""
+        before = _open.get(self._key)
+        if before is not None:
+            before.drop()  # its `learn()` has raised where no hook could see it
+        _open[self._key] = self
+        self.loop.install()
+
+    def drop(self) -> None:
+        """End without a final checkpoint."""
+        self.loop.remove()
+        _open.pop(self._key, None)
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def called(self, n_calls: int) -> None:
+        """The user's callback was called for the `n_calls`-th time."""
+        if self._engine is not None and self._every_calls and n_calls % self._every_calls == 0:
+            self._engine.request_save(f"every {self._every_calls:,} calls")
+
+    # ------------------------------------------------------------------ what the loop tells
+
+    def begin(self, root: BaseCallback) -> Position | None:
+        """Restore, if there is anything, and say so."""
+        model = self._model
+        around = look_around(model, root)
+        source = self._source = TrainingSource(model, root, self._ours, around)
+        settings, often = self._interval(root)
+        engine = CheckpointEngine(source, settings, segment=_finished.get(self._key, 0))
+        self._metrics = Metrics(model, root)
+        report = self.report = engine.resume(step=model.num_timesteps)
+        self._engine = engine
+        self._account_for_workers(engine, root)
+        self._say(report.text, *often, *(around.says if self._verbose else ()))
+        if not report.restored:
+            source.live = self.loop.position
+            return None
+        position = Position.from_record(source.position)
+        source.live = position
+        return position
+
+    def at_step(self, position: Position) -> None:
+        """Save if it is time."""
+        assert self._engine is not None
+        saved = self._engine.step(
+            self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics
+        )
+        if saved and self._verbose > 1:
+            self._say(f"unbroken: saving step {self._model.num_timesteps:,}")
+
+    def finished(self, position: Position) -> None:
+        """Commit the end, unless it was an end already when this process came."""
+        engine, self._engine = self._engine, None
+        _finished[self._key] = _finished.get(self._key, 0) + 1
+        _open.pop(self._key, None)
+        assert engine is not None
+        with engine:
+            if not self.loop.skipped:
+                engine.save(
+                    self._model.num_timesteps,
+                    reason="end of training",
+                    position="end",
+                    episodes=position.episodes,
+                    metrics=self._metrics,
+                )
+
+    def abandoned(self, error: BaseException) -> None:
+        """Give the run back; what is being written is still written."""
+        _open.pop(self._key, None)
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.__exit__(type(error), error, error.__traceback__)
+
+    def never_began(self) -> None:
+        """The loop was not entered: there was nothing to do in this `learn()`."""
+        self.drop()
+
+    def _interval(self, root: BaseCallback) -> tuple[Settings, list[str]]:
+        """Return the settings with the interval that SB3's `save_freq` means here, and how it is said."""
+        calls, n_envs = self._save_freq, self._model.n_envs
+        if calls is None:
+            return self._settings, []
+        if called_every_step(root, self._ours):
+            steps = calls * n_envs
+            return replace(self._settings, every=Every(steps=steps)), [
+                f"unbroken: save_freq={calls:,} calls with {n_envs} environments is every {steps:,} steps"
+            ]
+        # Below an event callback a call is an event, and nobody knows how many steps that is.
+        self._every_calls = calls
+        return replace(self._settings, every=Every(steps=NEVER)), [f"unbroken: saving every {calls:,} events"]
+
+    def _account_for_workers(self, engine: CheckpointEngine, root: BaseCallback) -> None:
+        store = Repository.open(engine.settings.root, engine.settings.job).store
+        own: list[Any] = [worker for venv in vectors(self._model, root) for worker in worker_status(venv)]
+        ended = reaping.reap(store, spare={worker["pid"] for worker in own})
+        if ended:
+            self._say(f"unbroken: ended {len(ended)} environment workers that the last process left behind")
+        if own:
+            reaping.record(store, [worker["pid"] for worker in own])
+
+    @staticmethod
+    def _say(*lines: str) -> None:
+        with suppress(OSError):  # a closed terminal is no reason to stop a training
+            sys.stderr.write("".join(f"{line}\n" for line in lines))

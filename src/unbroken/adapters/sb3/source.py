@@ -1,0 +1,150 @@
+"""One SB3 training as the engine sees it: what is captured, and how a saved state is laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from unbroken.adapters.sb3 import changes
+from unbroken.adapters.sb3.callbacks import with_state
+from unbroken.adapters.sb3.environments import ENVIRONMENTS, Surroundings, seeds, worker_status
+from unbroken.adapters.sb3.policy import training_policy
+from unbroken.adapters.sb3.position import Position
+from unbroken.adapters.sb3.reentry import plain_frequency
+from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.source import GraftSource
+from unbroken.engine.changes import Change, Verdict
+from unbroken.state import graft
+from unbroken.state.graft import Difference, Graft
+from unbroken.state.nodes import Dict, Value
+from unbroken.state.snapshot import Snapshot
+
+CALLBACKS = "callbacks"
+
+
+class TrainingSource(GraftSource):
+    """Source over a model, the callbacks of its training, and the global generators.
+
+    `position` is a record (see `Position`); it is captured, and after a restore holds what was saved.
+    """
+
+    def __init__(
+        self,
+        model: OnPolicyAlgorithm | OffPolicyAlgorithm,
+        root: BaseCallback,
+        ours: BaseCallback,
+        surroundings: Surroundings,
+    ) -> None:
+        self.position: dict[str, str | int] = Position().as_record()
+        self.live: Position | None = None
+        """Where the loop stands, once it moves; what is captured from then on."""
+        self._model = model
+        self._surroundings = surroundings
+        self._callbacks = with_state(root, ours)
+        roots: dict[str, object] = {
+            "model": model,
+            CALLBACKS: self._callbacks,
+            "position": self.position,
+            "generators": GlobalGenerators(),
+        }
+        super().__init__(
+            roots,
+            training_policy(),
+            facts=self._known,
+            promises={ENVIRONMENTS: surroundings.promise},
+        )
+
+    def capture(self) -> Snapshot:
+        """Return the whole state, shared with nothing live."""
+        if self.live is not None:
+            self.position.update(self.live.as_record())
+        with plain_frequency(self._model):
+            return super().capture()
+
+    def judge(self, change: Change) -> Verdict:
+        """Say what becomes of a change. See `changes`."""
+        return changes.judge(change, self._surroundings.settings)
+
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        """Lay a saved state over the training. A callback that only one side has is left out, and said."""
+        known = _saved_callbacks(saved)
+        both = {name: callback for name, callback in self._callbacks.items() if name in known}
+        plan = graft.plan(
+            _without(saved, [name for name in known if name not in both]),
+            {**self.roots, CALLBACKS: both},
+            self.policy,
+            keep=keep,
+            trusted=trusted,
+        )
+        for names, level, detail in (
+            ([n for n in self._callbacks if n not in known], "fresh", "was not saved and starts as built."),
+            ([n for n in known if n not in both], "lost", "was saved and the program has it no more."),
+        ):
+            plan.differences += [
+                Difference(level, place, detail)
+                for place in (f"{CALLBACKS}/{name}" for name in names)
+                if place not in keep
+            ]
+        for place, why in changes.obstacles(keep, _saved_position(saved)):
+            plan.differences.append(Difference("error", place, why))
+        return plan
+
+    def _known(self) -> dict[str, Any]:
+        model = self._model
+        known: dict[str, Any] = {"algorithm": type(model).__name__, "total_timesteps": model._total_timesteps}
+        optimizer = getattr(model.policy, "optimizer", None) or getattr(
+            getattr(model, "actor", None), "optimizer", None
+        )
+        if optimizer is not None:
+            known["learning_rate"] = float(optimizer.param_groups[0]["lr"])
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is not None:
+            known["buffer_rows"] = int(buffer.size()) * int(buffer.n_envs)
+        if model.env is not None:
+            known["env_seeds"] = seeds(model.env)
+            known["worker_status"] = worker_status(model.env)
+        return known
+
+
+def _root(saved: Snapshot, name: str) -> Value:
+    for component in saved.components.values():
+        if name in component.roots:
+            return component.roots[name]
+    return None
+
+
+def _saved_callbacks(saved: Snapshot) -> list[str]:
+    node = _root(saved, CALLBACKS)
+    return list(node.v) if isinstance(node, Dict) and node.v is not None else []
+
+
+def _saved_position(saved: Snapshot) -> Position:
+    node = _root(saved, "position")
+    record = node.v if isinstance(node, Dict) and node.v is not None else {}
+    return Position.from_record({k: v for k, v in record.items() if isinstance(v, (str, int))})
+
+
+def _without(saved: Snapshot, names: list[str]) -> Snapshot:
+    """Return `saved` without these callbacks."""
+    if not names:
+        return saved
+    gone = {f"{CALLBACKS}/{name}" for name in names}
+    changed = copy(saved)
+    changed.components = {}
+    for key, component in saved.components.items():
+        kept = copy(component)
+        kept.roots = {place: node for place, node in component.roots.items() if not _below(place, gone)}
+        node = kept.roots.get(CALLBACKS)
+        if isinstance(node, Dict) and node.v is not None:
+            kept.roots[CALLBACKS] = Dict(id=node.id, v={k: v for k, v in node.v.items() if k not in names})
+        changed.components[key] = kept
+    return changed
+
+
+def _below(place: str, tops: set[str]) -> bool:
+    return any(place == top or place.startswith(f"{top}/") for top in tops)

@@ -1,0 +1,208 @@
+"""Environments in processes of their own (SubprocVecEnv), without a change to the user's code.
+
+An agent is set as an attribute of each environment and called through it, with SB3's own commands. In
+the worker it walks the environment and the global generators of that process; here the answer becomes a
+`Scope` in the document. A restore first plans in every worker: all of them, or none, are written.
+
+An error in a worker is an answer, never an exception: SB3's worker would die of it.
+
+Not promised: vectored environments that answer through something else than SB3's `_worker`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from unbroken.adapters.sb3.attaching import attach_once
+from unbroken.adapters.sb3.policy import AGENT, worker_policy
+from unbroken.capture.environments import Verdict
+from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.probe import probe
+from unbroken.capture.source import setting_names
+from unbroken.errors import InternalError, NotCapturable, RestoreFailed
+from unbroken.state import graft as grafts
+from unbroken.state import walk as walks
+from unbroken.state.nodes import List, Scope, Value, class_name
+from unbroken.state.policy import Captor, Phase
+from unbroken.state.snapshot import Blob, Component, Snapshot
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+WORKERS = "workers"
+_SUBPROC = "stable_baselines3.common.vec_env.subproc_vec_env:SubprocVecEnv"
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a worker says. `error` is empty if all went well."""
+
+    error: str = ""
+    document: bytes = b""
+    blobs: list[Blob] = field(default_factory=list)
+    lines: list[tuple[str, str, str]] = field(default_factory=list)
+    """Notes of a capture, differences of a plan: (kind or level, place, detail)."""
+    kind: str = ""
+    settings: frozenset[str] = frozenset()
+    verdict: Verdict | None = None
+
+
+_documents = msgspec.msgpack.Decoder(dict[str, Value])
+
+
+class Agent:
+    """Runs in the worker. Empty when it is sent; a plan waits in it to be applied."""
+
+    def __init__(self) -> None:
+        self._plan: Graft | None = None
+
+    def __call__(self, command: str, *arguments: Any) -> Answer:
+        frame = sys._getframe(1)
+        if frame.f_code.co_name != "_worker" or "env" not in frame.f_locals:
+            return Answer(error=f"it is called by {frame.f_code.co_name}, not by a worker of SB3")
+        try:
+            return getattr(self, f"do_{command}")(frame.f_locals["env"], *arguments)  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001 - the worker would end of it, and the training with it
+            return Answer(error=str(error) or type(error).__name__)
+
+    def do_attach(self, env: Any, verdict: Verdict | None) -> Answer:
+        """Put in place what the capture of the environment needs."""
+        kind = type(env.unwrapped).__qualname__
+        return Answer(verdict=attach_once(env, verdict), settings=setting_names([env]), kind=kind)
+
+    def do_probe(self, env: Any) -> Answer:
+        """Find out what a restore of the environment will give."""
+        return Answer(verdict=probe(env))
+
+    def do_capture(self, env: Any, contents: bool) -> Answer:  # noqa: FBT001 - sent by position
+        """Walk the environment and the generators of this process."""
+        snapshot = walks.capture(_roots(env), worker_policy(), contents=contents)
+        (component,) = snapshot.components.values()
+        notes = [(note.kind, note.place, note.detail) for note in snapshot.notes]
+        return Answer(document=msgspec.msgpack.encode(component.roots), blobs=component.blobs, lines=notes)
+
+    def do_plan(
+        self,
+        env: Any,
+        document: bytes,
+        blobs: list[Blob],
+        keep: list[str],
+        trusted: bool,  # noqa: FBT001
+    ) -> Answer:
+        """Lay a saved state over the environment; nothing is touched."""
+        component = Component(walks.ROOT_COMPONENT, _documents.decode(document), blobs)
+        saved = Snapshot({component.name: component})
+        self._plan = grafts.plan(saved, _roots(env), worker_policy(), keep=keep, trusted=trusted)
+        return Answer(lines=[(d.level, d.place, d.detail) for d in self._plan.differences])
+
+    def do_apply(self, env: Any) -> Answer:
+        """Execute the plan."""
+        plan, self._plan = self._plan, None
+        if plan is None:
+            raise InternalError("A worker is told to restore and has no plan.")
+        plan.apply()
+        return Answer()
+
+
+def _roots(env: Any) -> dict[str, object]:
+    return {"env": env, "generators": GlobalGenerators()}
+
+
+class Workers:
+    """The worker processes of one SubprocVecEnv, seen from the trainer."""
+
+    def __init__(self, venv: SubprocVecEnv) -> None:
+        self._venv = venv
+        venv.set_attr(AGENT, Agent())
+
+    def ask(self, command: str, *arguments: Any) -> list[Answer]:
+        """Have every worker do the same at the same time."""
+        return list(self._venv.env_method(AGENT, command, *arguments))
+
+    def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
+        """Have one worker do something."""
+        answer: Answer = self._venv.env_method(AGENT, command, *arguments, indices=[worker])[0]
+        return answer
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers."""
+        return [process.pid for process in self._venv.processes if process.pid is not None]
+
+
+_workers: weakref.WeakKeyDictionary[Any, Workers] = weakref.WeakKeyDictionary()
+
+
+def workers_of(venv: SubprocVecEnv) -> Workers:
+    """Return the workers of `venv`; the agent is placed in them at the first call."""
+    found = _workers.get(venv)
+    if found is None:
+        found = _workers[venv] = Workers(venv)
+    return found
+
+
+class WorkersCaptor:
+    """Captor of SubprocVecEnv: one scope a worker."""
+
+    def attributes(self, obj: Any) -> None:
+        return None
+
+    def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        scopes: list[Value] = []
+        for i, answer in enumerate(workers_of(obj).ask("capture", walk.contents)):
+            if answer.error:
+                raise NotCapturable(
+                    f"Environment worker {i} cannot be saved: {answer.error}.", place=f"{walk.place}/{i}"
+                )
+            for kind, place, detail in answer.lines:
+                walk.note(kind, f"worker {i}, {place}: {detail}")
+            blobs = [walk.adopt(blob) for blob in answer.blobs]
+            scopes.append(Scope(p=f"worker {i}", roots=_documents.decode(answer.document), blobs=blobs))
+        return {WORKERS: List(v=scopes)}
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
+        saved = extra.get(WORKERS)
+        scopes = [scope for scope in saved.v if isinstance(scope, Scope)] if isinstance(saved, List) else []
+        if len(scopes) != obj.num_envs:
+            graft.error(f"{len(scopes)} workers were saved and the program has {obj.num_envs}.")
+            return
+        workers = workers_of(obj)
+        for i, scope in enumerate(scopes):
+            inside = f"{graft.place}/<{WORKERS}>/{i}/"
+            keep = [place.removeprefix(inside) for place in graft._keep if place.startswith(inside)]
+            blobs = [graft.bytes_of(blob, b"") for blob in scope.blobs]
+            document = msgspec.msgpack.encode(scope.roots)
+            answer = workers.ask_one(i, "plan", document, blobs, keep, graft.trusted)
+            if answer.error:
+                graft.error(f"environment worker {i} cannot take what was saved: {answer.error}.")
+            graft.differences += [
+                grafts.Difference(level, f"{inside}{place}", detail) for level, place, detail in answer.lines
+            ]
+        graft.write(_apply, workers, phase=Phase.WORLD)
+
+
+def _apply(workers: Workers) -> None:
+    for i, answer in enumerate(workers.ask("apply")):
+        if answer.error:
+            raise RestoreFailed(f"Environment worker {i} could not be restored: {answer.error}.")
+
+
+_captor = WorkersCaptor()
+
+
+def workers_rule(obj: object) -> Captor | None:
+    """Return the captor of a SubprocVecEnv, None for anything else."""
+    return _captor if is_in_workers(obj) else None
+
+
+def is_in_workers(venv: object) -> bool:
+    """Return whether the environments of `venv` live in processes of SB3's."""
+    return any(class_name(cls) == _SUBPROC for cls in type(venv).__mro__)

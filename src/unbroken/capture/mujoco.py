@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ _POINTERS = frozenset({"plugin_data"})
 _ASSETS = ("tex_", "mesh_", "skin_", "hfield_", "names", "paths", "text_", "bvh_", "oct_", "key_")
 """Model arrays that are large and constant: pictures, meshes, names."""
 
+_field_names: dict[type, tuple[str, ...]] = {}
 _data_arrays: dict[tuple[int, ...], tuple[str, ...]] = {}
 
 
@@ -44,14 +45,16 @@ def _sizes(model: Any) -> dict[str, int]:
     return {name: int(getattr(model, name, 0)) for name in _SIZES}
 
 
-@cache
-def _fields(cls: type) -> tuple[str, ...]:
-    return tuple(n for n in dir(cls) if not n.startswith("_") and n not in _POINTERS)
+def _fields(owner: Any) -> tuple[str, ...]:
+    cls = type(owner)
+    if cls not in _field_names:
+        _field_names[cls] = tuple(n for n in dir(cls) if not n.startswith("_") and n not in _POINTERS)
+    return _field_names[cls]
 
 
 def _arrays(owner: Any) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
-    for name in _fields(type(owner)):
+    for name in _fields(owner):
         value = getattr(owner, name, None)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "fiub":
             found[name] = value
@@ -157,7 +160,7 @@ class ModelCodec:
     @staticmethod
     def _options(model: Any) -> dict[str, float]:
         found: dict[str, float] = {}
-        for name in _fields(type(model.opt)):
+        for name in _fields(model.opt):
             value = getattr(model.opt, name, None)
             if isinstance(value, (int, float)):
                 found[name] = value

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from unbroken.capture.environments import How, attach, known
+from unbroken.capture.probe import probe, probe_factory
+from unbroken.capture.trial import judge
+from unbroken.errors import ConfigError
+from unbroken.types import Fidelity
+
+WORLDS = Path(__file__).parent / "worlds"
+
+
+@pytest.fixture(autouse=True)
+def worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(WORLDS))
+    __import__("liars")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CartPole-v1", "FrozenLake-v1", "LunarLander-v3", "BipedalWalker-v3"],
+)
+def test_a_known_family_is_judged_by_its_name_and_that_holds_in_the_trial(name: str) -> None:
+    verdict = known(gym.make(name))
+    assert verdict is not None
+    assert verdict.fidelity is Fidelity.EXACT
+    assert judge(partial(gym.make, name)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "fidelity", "reason"),
+    [
+        ("Honest", How.STRUCTURAL, Fidelity.EXACT, ""),
+        ("Rebuilt", How.STRUCTURAL, Fidelity.EXACT, ""),
+        ("OnTheProcess", How.STRUCTURAL, Fidelity.EXACT, ""),
+        ("Hidden", How.REPLAY, Fidelity.EXACT, ""),
+        ("CarriesOver", How.WHOLE_REPLAY, Fidelity.EXACT, ""),
+        ("OnTheModule", How.SEEDS, Fidelity.APPROXIMATE, "out of reach"),
+        ("Clocked", How.STRUCTURAL, Fidelity.APPROXIMATE, "clock (in liars)"),
+        ("Raises", How.SEEDS, Fidelity.APPROXIMATE, "no physics today"),
+    ],
+)
+def test_the_trial_finds_the_way_that_holds(name: str, how: How, fidelity: Fidelity, reason: str) -> None:
+    verdict = probe(gym.make(f"{name}-v0"))
+    assert (verdict.how, verdict.fidelity) == (how, fidelity)
+    assert reason in verdict.reason
+    assert bool(verdict.reason) == bool(reason)
+
+
+def test_an_environment_that_never_answers_costs_no_more_than_the_timeout() -> None:
+    verdict = probe(gym.make("NeverAnswers-v0"), timeout=3)
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert "longer than 3 s" in verdict.reason
+
+
+def test_an_environment_that_ends_its_process_is_named() -> None:
+    verdict = probe(gym.make("Crashes-v0"))
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert "ended its process" in verdict.reason
+
+
+def test_the_live_environment_is_not_touched() -> None:
+    env = gym.make("Honest-v0")
+    env.reset(seed=1)
+    before = (env.unwrapped.np_random.bit_generator.state, vars(env.unwrapped)["x"])
+    probe(env)
+    assert (env.unwrapped.np_random.bit_generator.state, vars(env.unwrapped)["x"]) == before
+
+
+def test_without_a_spec_it_is_recorded_and_says_so() -> None:
+    import liars  # type: ignore[import-not-found]
+
+    env = liars.Hidden()
+    verdict = probe(env)
+    assert verdict.how is How.REPLAY
+    assert "no spec" in verdict.reason
+    assert probe_factory(liars.Hidden).how is How.REPLAY
+
+
+def test_an_unknown_wrapper_is_probed_too() -> None:
+    import liars
+
+    env = liars.Dreaming(gym.make("CartPole-v1"))
+    assert known(env) is None
+    verdict = probe_factory(lambda: liars.Dreaming(gym.make("CartPole-v1")))
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+
+
+def test_a_capturer_of_the_users_own_is_used_and_tried() -> None:
+    script = """
+import gymnasium as gym, liars
+from unbroken.capture.registry import register_env_capturer
+from unbroken.capture.probe import probe_factory
+register_env_capturer(liars.Hidden, capture=lambda env: {"x": env.position()},
+                      restore=lambda env, state: env.place(state["x"]))
+good = probe_factory(liars.Hidden)
+register_env_capturer(liars.Hidden, capture=lambda env: {}, restore=lambda env, state: None)
+bad = probe_factory(liars.Hidden)
+print(good.fidelity.value, good.how.name, "|", bad.fidelity.value)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(WORLDS)!r})\n{script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "exact CAPTURER | approximate", done.stderr
+
+
+def test_a_timeout_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="0 seconds"):
+        probe_factory(dict[str, Any], timeout=0)
+
+
+def test_an_environment_nobody_looked_at_is_declared_approximate() -> None:
+    import liars
+
+    attachment = attach(liars.Honest())
+    assert attachment.verdict.fidelity is Fidelity.APPROXIMATE
+    assert "not probed" in attachment.verdict.reason
+    attachment.detach()

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unbroken.capture import tape
+from unbroken.capture.environments import How, Verdict, attach, env_policy
+from unbroken.capture.replay import Recorder
+from unbroken.capture.tape import Reset, Tape, from_json, to_json
+from unbroken.errors import CorruptObject, RestoreFailed
+from unbroken.state.graft import plan
+from unbroken.state.walk import capture
+from unbroken.testing.env_oracle import follow, three_way
+
+pytest.importorskip("Box2D")
+lander = partial(gym.make, "LunarLander-v3")
+windy = partial(gym.make, "LunarLander-v3", continuous=True, enable_wind=True)
+walker = partial(gym.make, "BipedalWalker-v3")
+
+
+@pytest.mark.parametrize(
+    ("make", "before"),
+    [(lander, 30), (lander, 250), (windy, 40), (walker, 0), (walker, 220)],
+    ids=["first episode", "later episode", "continuous", "walker after its reset", "walker, many episodes"],
+)
+def test_a_simulator_goes_on_in_a_fresh_process(make: Callable[[], Any], before: int) -> None:
+    outcome = three_way(make, before=before)
+    assert outcome.readback == []
+    assert outcome.exact
+    assert outcome.told_apart
+    assert outcome.notes == [note for note in outcome.notes if note.kind == "external"]
+
+
+def test_a_racing_car_goes_on_in_a_fresh_process() -> None:
+    pytest.importorskip("pygame")
+    outcome = three_way(partial(gym.make, "CarRacing-v3"), before=12, after=8)
+    assert outcome.exact
+    assert outcome.told_apart
+
+
+def recorded(make: Callable[[], Any] = lander, seed: int = 3) -> tuple[Any, Recorder]:
+    env = make()
+    env.action_space.seed(seed)
+    env.reset(seed=seed)
+    attach(env)
+    recorder = vars(env.unwrapped)["step"].keeper
+    assert isinstance(recorder, Recorder)
+    return env, recorder
+
+
+def test_a_replay_that_comes_out_differently_is_refused() -> None:
+    one, _ = recorded()
+    other, _ = recorded(seed=4)
+    follow(one, [one.action_space.sample() for _ in range(20)])
+    snapshot = capture({"env": one}, env_policy())
+    step = vars(other.unwrapped)["step"]
+    engine = step.original
+    step.original = lambda action: engine(0 if action == 2 else action)  # the main engine is broken
+    with pytest.raises(RestoreFailed, match="LunarLander"):
+        plan(snapshot, {"env": other}, env_policy()).apply()
+
+
+def test_an_attribute_that_a_curriculum_set_before_the_reset_comes_back() -> None:
+    one, _ = recorded()
+    one.unwrapped.gravity = -5.0
+    one.reset()
+    follow(one, [one.action_space.sample() for _ in range(10)])
+    other, _ = recorded(seed=4)
+    plan(capture({"env": one}, env_policy()), {"env": other}, env_policy()).apply()
+    assert other.unwrapped.gravity == -5.0
+    assert follow(one, [0, 1, 2, 3]) == follow(other, [0, 1, 2, 3])
+
+
+def test_attached_in_mid_episode_it_is_approximate_until_the_next_reset() -> None:
+    env = lander()
+    env.reset(seed=1)
+    follow(env, [0, 2, 2])
+    attach(env)
+    notes = capture({"env": env}, env_policy()).notes
+    assert [note.kind for note in notes if note.kind == "approximate"] == ["approximate"]
+    env.reset()
+    assert [n for n in capture({"env": env}, env_policy()).notes if n.kind == "approximate"] == []
+
+
+def test_an_approximate_state_is_restored_without_an_error() -> None:
+    env = lander()
+    env.reset(seed=1)
+    follow(env, [0, 2, 2])
+    attach(env)
+    other, _ = recorded(seed=9)
+    plan(capture({"env": env}, env_policy()), {"env": other}, env_policy()).apply()
+    one_draw = env.unwrapped.np_random.integers(1 << 40)
+    assert other.unwrapped.np_random.integers(1 << 40) == one_draw
+
+
+def test_a_history_longer_than_the_ceiling_becomes_approximate_and_says_so() -> None:
+    env = walker()
+    env.reset(seed=1)
+    recorder = Recorder(env.unwrapped, whole=True, ceiling=10)
+    recorder.install()
+    follow(env, [env.action_space.sample() for _ in range(9)])
+    assert recorder.unknown == ""
+    follow(env, [env.action_space.sample() for _ in range(3)])
+    assert "10 steps" in recorder.unknown
+    env.reset()
+    assert "earlier episodes" in recorder.unknown
+    assert recorder.steps == 0
+
+
+def test_memory_is_bounded_by_the_episode() -> None:
+    env, recorder = recorded()
+    follow(env, [env.action_space.sample() for _ in range(40)])
+    assert recorder.steps == 40
+    env.reset()
+    assert recorder.steps == 0
+
+
+def test_actions_are_copied_when_they_are_recorded() -> None:
+    env, recorder = recorded(windy)
+    action = np.zeros(2, np.float32)
+    env.step(action)
+    action[:] = 1
+    assert recorder._tape.actions[0].tolist() == [0, 0]
+
+
+def test_a_copy_made_while_attached_is_an_ordinary_environment() -> None:
+    env = gym.make("CartPole-v1")
+    env.reset(seed=1)
+    attachment = attach(env, verdict=Verdict(How.REPLAY))
+    twin = copy.deepcopy(env)
+    assert follow(twin, [0, 1, 1]) == follow(env, [0, 1, 1])
+    assert vars(env.unwrapped)["step"].keeper.steps == 3
+    attachment.detach()
+    assert not {"step", "reset"} & vars(env.unwrapped).keys()
+
+
+def test_somebody_who_wrapped_the_hook_keeps_a_working_environment() -> None:
+    env, recorder = recorded()
+    base = env.unwrapped
+    hooked = base.step
+    base.step = lambda action: hooked(action)
+    recorder.remove()
+    env.step(0)
+    assert recorder.steps == 0
+
+
+numbers = st.one_of(
+    st.integers(-(2**200), 2**200),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=5),
+    st.builds(lambda v: np.float32(v), st.floats(width=32, allow_nan=False)),
+    st.lists(st.integers(-128, 127), max_size=5).map(lambda v: np.array(v, np.int8)),
+)
+trees = st.recursive(
+    numbers,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def plain(value: Any) -> Any:
+    """Return a form in which classes, dtypes and shapes count too."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return (type(value).__name__, value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return (type(value).__name__, repr(value))
+
+
+@given(trees)
+def test_json_keeps_every_bit(value: Any) -> None:
+    assert plain(from_json(to_json(value))) == plain(value)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.integers(-5, 5), numbers), max_size=12))
+def test_a_tape_keeps_every_action(actions: list[Any]) -> None:
+    written = Tape(resets=[Reset(at=0, seed=2**100, options={"a": 2**90, "b": [1.5]})])
+    kept = [a for a in actions if not isinstance(a, str)]
+    for action in kept:
+        written.add(action)
+    header, data = written.write(None)
+    read = tape.read(header, data)
+    assert plain(list(read.actions)) == plain(kept)
+    assert read.resets[0].seed == 2**100
+    assert read.resets[0].options == {"a": 2**90, "b": [1.5]}
+
+
+def test_a_damaged_tape_is_corrupt() -> None:
+    written = Tape(resets=[Reset(at=0)])
+    for action in (1, 2, 3):
+        written.add(action)
+    header, data = written.write(None)
+    for text, blob in (
+        (header[:-9], data),
+        (header, data[:-8]),
+        (header.replace('"at": 0', '"at": 9'), data),
+        (header.replace("<i8", "|O8"), data),
+    ):
+        with pytest.raises(CorruptObject):
+            tape.read(text, blob)

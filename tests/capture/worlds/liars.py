@@ -1,0 +1,147 @@
+"""Small environments, each with its state in another place."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import EzPickle
+
+Answer = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Honest(gym.Env[Any, Any]):
+    """Everything in attributes."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-10, 10, (1,))
+        self.action_space = spaces.Discrete(2)
+        self.x = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.x = float(self.np_random.normal())
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        return np.array([self.x], np.float32)
+
+    def move(self, action: Any) -> None:
+        self.x += float(action) - 0.5 + float(self.np_random.normal())
+
+    def step(self, action: Any) -> Answer:
+        self.move(action)
+        return self.observe(), self.x, False, False, {}
+
+
+class Rebuilt(Honest, EzPickle):
+    """A pickle of it succeeds and gives a fresh one."""
+
+    def __init__(self) -> None:
+        Honest.__init__(self)
+        EzPickle.__init__(self)
+
+
+class OnTheProcess(Honest):
+    """Draws from the generators of the process, which a checkpoint holds."""
+
+    def move(self, action: Any) -> None:
+        self.x += float(np.random.normal()) + random.random()  # noqa: NPY002
+
+
+_module_generator = np.random.default_rng(0)
+
+
+class OnTheModule(Honest):
+    """Draws from a generator of its module, which belongs to nobody."""
+
+    def move(self, action: Any) -> None:
+        self.x += float(_module_generator.normal())
+
+
+class Clocked(Honest):
+    def observe(self) -> Any:
+        return np.array([time.time() % 1000], np.float32)
+
+
+class Hidden(Honest):
+    """Its physics lives in an object without attributes, like one of a C library."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        gym.Env.reset(self, seed=seed)
+        self.place(float(self.np_random.normal()))
+        return np.array([self.position()], np.float32), {}
+
+    def place(self, x: float) -> None:
+        def physics() -> Generator[float, float, None]:
+            position = x
+            while True:
+                position += yield position
+
+        self.world = physics()
+        next(self.world)
+
+    def position(self) -> float:
+        return self.world.send(0.0)
+
+    def step(self, action: Any) -> Answer:
+        x = self.world.send(float(action) - 0.5)
+        return np.array([x], np.float32), x, False, False, {}
+
+
+class CarriesOver(Honest):
+    """Carries something out of reach from one episode to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ages = self.grow()
+
+    @staticmethod
+    def grow() -> Iterator[int]:
+        age = 0
+        while True:
+            age += 1
+            yield age
+
+    def move(self, action: Any) -> None:
+        self.x += next(self.ages)
+
+
+class Raises(Honest):
+    def step(self, action: Any) -> Answer:
+        raise RuntimeError("no physics today")
+
+
+class NeverAnswers(Honest):
+    def step(self, action: Any) -> Answer:
+        while True:
+            pass
+
+
+class Crashes(Honest):
+    def step(self, action: Any) -> Answer:
+        os._exit(3)
+
+
+class Dreaming(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper with a state out of reach."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.dream = CarriesOver.grow()
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = self.env.step(action)
+        return observation, float(next(self.dream)), *rest
+
+
+for _world in (
+    Honest, Rebuilt, OnTheProcess, OnTheModule, Clocked, Hidden, CarriesOver, Raises, NeverAnswers, Crashes,
+):  # fmt: skip
+    gym.register(f"{_world.__name__}-v0", entry_point=f"liars:{_world.__name__}")

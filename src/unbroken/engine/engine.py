@@ -105,7 +105,6 @@ class CheckpointEngine:
         """
         if self._run is not None:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
-        self._progress = Progress(self._progress_path)
         self._versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else {}
         self._fingerprint = fingerprint.fingerprint(threads)
@@ -114,6 +113,7 @@ class CheckpointEngine:
         self._run = repository.writer(document_format=self.settings.document_format, owner=self._process)
         atexit.register(self._at_exit)
         try:
+            self._progress = Progress(self._progress_path)
             return self._resume(repository, self._run, traces, step)
         except BaseException:
             # The script ends or goes on without us; either way the run is free for another process.
@@ -132,7 +132,7 @@ class CheckpointEngine:
         )
         self._step = found.step if found.commit is not None or found.restored else step
         if not found.restored:
-            run.write_birth(found.skeleton)
+            run.write_birth(found.skeleton, segment=self.segment)
             state = self._save(step, reason="start of training", position="start")
             self._finish_save()
             found = found.at_start(step, state)
@@ -250,7 +250,7 @@ class CheckpointEngine:
         self._progress.committed(circumstances.step)
         if birth is not None:
             # Only now that a checkpoint holds the new settings are they what the run was born with.
-            run.write_birth(birth)
+            run.write_birth(birth, segment=self.segment)
             self._birth = None
         settings, repository = self.settings, self._opened_repository()
         run.retain(
@@ -268,6 +268,14 @@ class CheckpointEngine:
         # What failed is due again at once: training must not go on unsaved because someone caught this.
         self._requested = self._requested or "the save before failed"
         self._writer.check()
+
+    def wait(self) -> None:
+        """Wait until nothing is being written any more.
+
+        Raises:
+            SaveFailed: the save before this call was not written.
+        """
+        self._finish_save()
 
     # ------------------------------------------------------------------ reading
 

@@ -29,7 +29,7 @@ from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.restore import Restored, restore
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import Source
-from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing
+from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
 from unbroken.repo.lock import read_lease
@@ -148,7 +148,14 @@ def resume_run(
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
     skeleton = source.skeleton()
-    attempts = _Attempts(repository, source, settings, skeleton, rebuilder, segment)
+    birth, lost_birth = _birth(repository, segment)
+    if lost_birth and settings.strict:
+        raise StateMismatch(
+            "It cannot be told whether settings were changed, and strict=True demands it.",
+            hint="Start with strict=False.",
+            differences=[lost_birth],
+        )
+    attempts = _Attempts(repository, source, settings, skeleton, birth, rebuilder, segment)
     while True:
         plan = plan_recovery(evidence, wish)
         attempt = plan.first
@@ -170,9 +177,20 @@ def resume_run(
             plan=plan,
             fault=with_damage(classify(traces), damage),
             reasons=reasons,
+            changes=(*((lost_birth,) if lost_birth and result.restored else ()), *result.changes),
+            # A damaged birth document is written anew as soon as a checkpoint goes with it.
+            adopted=result.adopted or bool(lost_birth),
             steps_lost=_steps_lost(traces, result),
             where=f"{settings.root}/{settings.job}",
         )
+
+
+def _birth(repository: Repository, segment: int) -> tuple[Snapshot | None, str]:
+    """Return the birth document, or why nobody can say any more what the user changed."""
+    try:
+        return repository.birth(segment=segment), ""
+    except CorruptObject as error:
+        return None, f"the birth document is damaged, so changed settings do not show ({error.message})"
 
 
 def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:
@@ -196,6 +214,7 @@ class _Attempts:
     source: Source
     settings: Settings
     skeleton: Snapshot
+    birth: Snapshot | None
     rebuilder: Rebuilder | None
     segment: int
 
@@ -226,7 +245,7 @@ class _Attempts:
         return restore(
             self.source,
             saved,
-            birth=self.repository.birth() if self.segment == 0 else None,
+            birth=self.birth,
             now=self.skeleton,
             strict=self.settings.strict,
             allowed=self.settings.allow_changed,

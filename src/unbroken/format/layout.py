@@ -15,6 +15,7 @@ HISTORY = "history.jsonl"
 LEASE = "lease.json"
 LOW_WATER = "low_water.json"
 BIRTH = "birth.json"
+"""Birth document of the first training of a script; see `birth` for those that follow."""
 META = "meta.json"
 MANIFEST = "manifest.json"
 
@@ -26,6 +27,15 @@ RANKS = "ranks"
 
 _COMMIT = re.compile(r"commits/([0-9]{10})\.json\Z", re.ASCII)
 _EPOCH = re.compile(r"epochs/([0-9]{10})(\.start|\.exit)?\.json\Z", re.ASCII)
+
+
+def birth(segment: int) -> str:
+    """Return the key of the birth document of a script's n-th training, counted from 0.
+
+    >>> birth(0), birth(1)
+    ('birth.json', 'birth-1.json')
+    """
+    return BIRTH if segment == 0 else f"birth-{segment}.json"
 
 
 def checkpoint(step: Step, write_id: WriteId) -> str:

@@ -67,8 +67,13 @@ class Repository:
                 ) from None
             store.put_if_absent(layout.FORMAT, seal(FormatRecord()))
             data = store.get(layout.FORMAT)
-        decode_format(data, key=layout.FORMAT)
-        unseal_json(data, key=layout.FORMAT)
+        try:
+            _check_format(data)
+        except CorruptObject:
+            # A store whose writes are not atomic leaves half of it when the first start is cut off.
+            if not create or store.list(layout.COMMITS):
+                raise
+            store.put(layout.FORMAT, seal(FormatRecord()))
         return repository
 
     def commits(self) -> list[Commit]:
@@ -119,10 +124,11 @@ class Repository:
         key = keys.signing_key(create=False) if key is None else key
         return False if key is None else manifests.signature_valid(manifest, key)
 
-    def birth(self) -> Snapshot | None:
-        """Return the state tree at the start of training, without array contents; None if there is none."""
+    def birth(self, *, segment: int = 0) -> Snapshot | None:
+        """Return the state tree at the start of a segment, without array contents; None if there is none."""
+        key = layout.birth(segment)
         try:
-            return birth.decode(self.store.get(layout.BIRTH))
+            return birth.decode(self.store.get(key), key=key)
         except ObjectMissing:
             return None
 
@@ -194,6 +200,11 @@ def jobs(root: str | os.PathLike[str]) -> list[str]:
         for entry in base.iterdir()
         if names.is_job(entry.name) and (entry / layout.FORMAT).is_file()
     )
+
+
+def _check_format(data: bytes) -> None:
+    unseal_json(data, key=layout.FORMAT)
+    decode_format(data, key=layout.FORMAT)
 
 
 def _local(root: str | os.PathLike[str]) -> Path:

@@ -180,10 +180,10 @@ class RunWriter:
         )
         self._store.put(layout.PENDING, seal(pending))
 
-    def write_birth(self, skeleton: Snapshot) -> None:
-        """Keep the state tree of the start of training, in place of an earlier one."""
+    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> None:
+        """Keep the state tree of the start of a segment, in place of an earlier one."""
         self._check_process()
-        self._store.put(layout.BIRTH, birth.encode(skeleton, job=self.job, time=self._clock()))
+        self._store.put(layout.birth(segment), birth.encode(skeleton, job=self.job, time=self._clock()))
 
     def append_history(self, record: HistoryRecord) -> None:
         """Add a line to the run's history."""

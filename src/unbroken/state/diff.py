@@ -185,8 +185,8 @@ def _array_distance(node: Any, left: Blob, right: Blob) -> float | None:
     dtype = dtypes.parse(node.d) if isinstance(node, Array) else np.dtype(f"<{node.t}8")
     if dtype.kind not in "fiub" or not left.nbytes:
         return None
-    a, b = (x.view(dtype).astype(np.float64) for x in (left, right))
     with np.errstate(all="ignore"):
+        a, b = (x.view(dtype).astype(np.float64) for x in (left, right))
         gaps = np.abs(a - b)
     worst = float(np.max(np.where(np.isnan(gaps), np.inf, gaps)))
     return worst if not math.isnan(worst) else None

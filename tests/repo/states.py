@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from unbroken.format import layout, pack
 from unbroken.format.meta import Meta
 from unbroken.format.records import Position
 from unbroken.repo.process import Process
+from unbroken.repo.repository import Repository
 from unbroken.state.nodes import Array, Dict, Opaque, Tuple, Value
 from unbroken.state.snapshot import Component, Promise, Snapshot
+from unbroken.store.base import ByteStore
+from unbroken.store.memory import MemoryStore
 from unbroken.types import Fidelity, Step
 
 Chunks = Mapping[str, bytes]
@@ -110,3 +114,35 @@ def same(a: Snapshot, b: Snapshot) -> bool:
         and [blob.tobytes() for blob in a.components[name].blobs] == [blob.tobytes() for blob in part.blobs]
         for name, part in b.components.items()
     )
+
+
+def copied(store: ByteStore) -> MemoryStore:
+    """Return a copy in memory."""
+    copy = MemoryStore()
+    for key in store.list():
+        copy.put(key, store.get(key))
+    return copy
+
+
+def assert_sound(repository: Repository) -> None:
+    """Every commit that a reader sees is whole; nothing that a reader sees is missing."""
+    for commit in repository.commits():
+        assert repository.verify(commit) == [], commit
+        repository.load(commit)
+
+
+def assert_swept(repository: Repository) -> None:
+    """Nothing lies in the run that no commit needs."""
+    store = repository.store
+    commits = repository.commits()
+    directories = {commit.directory for commit in commits}
+    assert {key.rpartition("/")[0] for key in store.list(layout.STEPS)} == directories
+    needed = {digest for commit in commits for digest in repository.manifest(commit).blobs}
+    packs = store.list(layout.PACKS)
+    for key in packs:
+        name = layout.pack_name(key)
+        assert name is not None
+        assert layout.pack(name) in packs
+        index = pack.decode_index(store.get(layout.index(name)))
+        assert needed & {entry.digest for entry in index.entries}, f"{key} is garbage"
+    assert {layout.commit(commit.sequence) for commit in commits} == set(store.list(layout.COMMITS))

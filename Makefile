@@ -8,7 +8,7 @@
 
 demo:
 	@scripts/install demo
-	@.venv/bin/python demo/run.py
+	@.venv/bin/python -m demo
 
 test:
 	@scripts/test

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import trail
+from demo import trail
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parent.parent
 POLL_SECONDS = 0.002
 PATIENCE_SECONDS = 600.0
 
@@ -65,11 +65,11 @@ def run_lane(script: str, task: str, folder: Path, moments: Sequence[Moment] = (
 
 def _start(script: str, task: str, folder: Path) -> subprocess.Popen[bytes]:
     # One thread: two trainings share two cores, and the low bits of a sum depend on the number of threads.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
     environment.pop("UNBROKEN_ROOT", None)
     with (folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, str(HERE / script), task],
+            [sys.executable, "-m", script, task],
             cwd=folder,  # the same relative paths in every run: paths are part of the state too
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from lane import Lane
+from demo.lane import Lane
 
 WINDOW = 20
 UNDISTURBED, UNBROKEN, SB3 = "#9fb4c7", "#0b3d63", "#d1622b"

@@ -10,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
-from trail import RECORD
+from demo.trail import RECORD
 
 
 class Recorder(BaseCallback):

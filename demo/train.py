@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from recorder import Recorder, save_weights
-from tasks import TASKS
+from demo.recorder import Recorder, save_weights
+from demo.tasks import TASKS
 from unbroken.sb3 import CheckpointCallback
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
 
-from recorder import Recorder, save_weights
-from tasks import TASKS, Task
+from demo.recorder import Recorder, save_weights
+from demo.tasks import TASKS, Task
 
 
 def load_newest(task: Task, folder: Path) -> PPO | DQN | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lane import Lane
-from trail import Divergence, diverge
+from demo.lane import Lane
+from demo.trail import Divergence, diverge
 from unbroken.report.proof import FinalComparison
 from unbroken.report.table import Cell, Column, Table
 

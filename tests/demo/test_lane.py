@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import lane
-from lane import LaneFailed, Moment, draw_moments, run_lane
+from demo import lane
+from demo.lane import LaneFailed, Moment, draw_moments, run_lane
 
 COUNTER = """
 import os, struct, sys
@@ -27,7 +27,7 @@ for step in range(size // 24 + 1, 201):
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(lane, "HERE", tmp_path)
+    monkeypatch.setattr(lane, "ROOT", tmp_path)
     (tmp_path / "counter.py").write_text(COUNTER)
     (tmp_path / "short.py").write_text("print('nothing to do')")
     (tmp_path / "broken.py").write_text("raise SystemExit('no such environment')")
@@ -35,7 +35,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_lane_is_killed_and_goes_on(scripts: Path) -> None:
-    done = run_lane("counter.py", "x", scripts / "run", [Moment(150, 0.0)])
+    done = run_lane("counter", "x", scripts / "run", [Moment(150, 0.0)])
     assert done.kills == (150,)
     assert done.trail.starts == (0, 150)
     assert done.trail.records["step"].tolist() == list(range(1, 201))
@@ -43,12 +43,12 @@ def test_a_lane_is_killed_and_goes_on(scripts: Path) -> None:
 
 def test_a_training_that_ends_before_its_kill_is_an_error(scripts: Path) -> None:
     with pytest.raises(LaneFailed, match=r"ended before step 150[\s\S]*nothing to do"):
-        run_lane("short.py", "x", scripts / "run", [Moment(150, 0.0)])
+        run_lane("short", "x", scripts / "run", [Moment(150, 0.0)])
 
 
 def test_a_training_that_fails_is_an_error_with_its_last_words(scripts: Path) -> None:
     with pytest.raises(LaneFailed, match="no such environment"):
-        run_lane("broken.py", "x", scripts / "run")
+        run_lane("broken", "x", scripts / "run")
 
 
 def test_moments_are_spread_over_the_run_and_repeat_with_their_seed() -> None:

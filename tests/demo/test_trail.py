@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the demo's extra is not installed")
 
-from lane import Lane
-from trail import RECORD, Trail, diverge, last_step, read
-from verdict import depart, weights_apart
+from demo.lane import Lane
+from demo.trail import RECORD, Trail, diverge, last_step, read
+from demo.verdict import depart, weights_apart
 
 
 def write(path: Path, *processes: dict[int, int]) -> Path:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lane import Lane, LaneFailed, draw_moments, run_lane
-from picture import Panel, draw
-from tasks import TASKS, Task
+from demo.lane import Lane, LaneFailed, draw_moments, run_lane
+from demo.picture import Panel, draw
+from demo.tasks import TASKS, Task
+from demo.verdict import Departure, add_rows, depart, new_table
 from unbroken.errors import UnbrokenError
 from unbroken.proving.roots import compare_finals
 from unbroken.report.comparison import comparison_table
-from verdict import Departure, add_rows, depart, new_table
 
 HERE = Path(__file__).parent
 KILLS = 3
@@ -52,9 +52,9 @@ def run_task(name: str, task: Task, out: Path, seed: str, console: Console) -> R
         console.print(f"  {task.title}: {label}{kills} ({done.seconds:.0f} s)", highlight=False)
         return done
 
-    undisturbed = lane("train.py", "undisturbed", killed=False)
-    unbroken = lane("train.py", "unbroken", killed=True)
-    sb3 = lane("train_sb3.py", "sb3", killed=True)
+    undisturbed = lane("demo.train", "undisturbed", killed=False)
+    unbroken = lane("demo.train", "unbroken", killed=True)
+    sb3 = lane("demo.train_sb3", "sb3", killed=True)
     finals = compare_finals(undisturbed.folder / "runs", unbroken.folder / "runs")
     return Result(
         Panel(task.title, undisturbed, unbroken, sb3),
@@ -103,7 +103,7 @@ def main() -> int:
     try:
         exact = run_demo(options.out, options.picture, options.seed, console)
     except (LaneFailed, UnbrokenError) as error:
-        console.print(str(error), markup=False, highlight=False)
+        print(error, file=sys.stderr)
         exact = False
     print(f"bit-exact: {'yes' if exact else 'no'}")
     return 0 if exact else 1

@@ -1,0 +1,1 @@
+"""The demo: `make demo`, `python -m demo` or `unbroken demo` in a source checkout."""

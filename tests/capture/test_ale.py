@@ -68,7 +68,7 @@ def wrong_continuations(
     wrong = 0
 
     def act(count: int) -> list[Any]:
-        return [int(a) for a in rng.integers(0, one.action_space.n, size=count)]  # type: ignore[attr-defined]
+        return [int(a) for a in rng.integers(0, one.action_space.n, size=count)]
 
     for _ in range(cuts):
         follow(one, act(int(rng.choice([0, 1, 2, 3, 25]))))

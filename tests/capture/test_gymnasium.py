@@ -46,13 +46,11 @@ def stacked() -> gym.Env[Any, Any]:
     env = wrappers.NormalizeObservation(env)
     env = wrappers.NormalizeReward(env)
     env = wrappers.FrameStackObservation(env, 3)
-    env = wrappers.DelayObservation(env, 2)
-    return env
+    return wrappers.DelayObservation(env, 2)
 
 
 def minigrid() -> gym.Env[Any, Any]:
-    import minigrid  # noqa: F401 - registers its environments
-    from minigrid.wrappers import FlatObsWrapper
+    from minigrid.wrappers import FlatObsWrapper  # the package registers its environments
 
     return FlatObsWrapper(gym.make("MiniGrid-DoorKey-5x5-v0"))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from functools import partial
@@ -19,9 +20,9 @@ WORLDS = Path(__file__).parent / "worlds"
 
 
 @pytest.fixture(autouse=True)
-def worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+def liars(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(WORLDS))
-    __import__("liars")
+    return importlib.import_module("liars")
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,7 @@ def test_the_live_environment_is_not_touched() -> None:
     assert (env.unwrapped.np_random.bit_generator.state, vars(env.unwrapped)["x"]) == before
 
 
-def test_without_a_spec_it_is_recorded_and_says_so() -> None:
-    import liars  # type: ignore[import-not-found]
-
+def test_without_a_spec_it_is_recorded_and_says_so(liars: Any) -> None:
     env = liars.Hidden()
     verdict = probe(env)
     assert verdict.how is How.REPLAY
@@ -85,9 +84,7 @@ def test_without_a_spec_it_is_recorded_and_says_so() -> None:
     assert probe_factory(liars.Hidden).how is How.REPLAY
 
 
-def test_an_unknown_wrapper_is_probed_too() -> None:
-    import liars
-
+def test_an_unknown_wrapper_is_probed_too(liars: Any) -> None:
     env = liars.Dreaming(gym.make("CartPole-v1"))
     assert known(env) is None
     verdict = probe_factory(lambda: liars.Dreaming(gym.make("CartPole-v1")))
@@ -120,9 +117,7 @@ def test_a_timeout_of_nothing_is_refused() -> None:
         probe_factory(dict[str, Any], timeout=0)
 
 
-def test_an_environment_nobody_looked_at_is_declared_approximate() -> None:
-    import liars
-
+def test_an_environment_nobody_looked_at_is_declared_approximate(liars: Any) -> None:
     attachment = attach(liars.Honest())
     assert attachment.verdict.fidelity is Fidelity.APPROXIMATE
     assert "not probed" in attachment.verdict.reason

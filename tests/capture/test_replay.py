@@ -146,7 +146,7 @@ def test_somebody_who_wrapped_the_hook_keeps_a_working_environment() -> None:
     env, recorder = recorded()
     base = env.unwrapped
     hooked = base.step
-    base.step = lambda action: hooked(action)
+    base.step = partial(hooked)
     recorder.remove()
     env.step(0)
     assert recorder.steps == 0
@@ -158,7 +158,7 @@ numbers = st.one_of(
     st.booleans(),
     st.none(),
     st.text(max_size=5),
-    st.builds(lambda v: np.float32(v), st.floats(width=32, allow_nan=False)),
+    st.builds(np.float32, st.floats(width=32, allow_nan=False)),
     st.lists(st.integers(-128, 127), max_size=5).map(lambda v: np.array(v, np.int8)),
 )
 trees = st.recursive(

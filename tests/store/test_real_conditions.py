@@ -202,10 +202,9 @@ while True:
 def test_a_killed_writer_leaves_whole_objects(tmp_path: Path, lines: int) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        for _ in range(lines):
-            acknowledged = int(process.stdout.readline())
+        first = [process.stdout.readline() for _ in range(lines)]
         process.send_signal(signal.SIGKILL)
-        acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
+        acknowledged = max(map(int, [*first, *process.stdout.read().split()]))
     store = LocalStore(tmp_path)
     created = store.list("created")
     assert created == [f"created/{number:06d}" for number in range(1, len(created) + 1)]

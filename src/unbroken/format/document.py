@@ -54,11 +54,11 @@ class BlobRef(msgspec.Struct, frozen=True, gc=False):
             yield digest, min(CHUNK, self.size - i * CHUNK)
 
 
-class Document(msgspec.Struct, kw_only=True):
+class Document(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a document holds. The keys are explained in docs/format.md."""
 
-    magic: str = DOCUMENT_MAGIC
-    version: int = FORMAT_VERSION
+    magic: str
+    version: int
     component: str
     escaped: bool = False
     tensors: dict[str, str] = {}
@@ -70,7 +70,9 @@ class _Header(msgspec.Struct):
     version: int = FORMAT_VERSION
 
 
-_Plain: TypeAlias = "None | bool | int | float | str | list[_Plain] | tuple[_Plain, ...] | dict[str, _Plain]"
+_Plain: TypeAlias = (
+    "None | bool | int | float | str | bytes | list[_Plain] | tuple[_Plain, ...] | dict[str, _Plain]"
+)
 
 _JSON = msgspec.json.Decoder(Document)
 _MSGPACK = msgspec.msgpack.Decoder(Document)
@@ -91,7 +93,12 @@ def chunks_of(blob: Blob) -> Iterator[memoryview]:
 def encode(component: Component, blobs: Sequence[BlobRef], fmt: DocumentFormat = "json") -> bytes:
     """Return the document of `component`, whose blob i is described by ``blobs[i]``."""
     document = Document(
-        component=component.name, tensors=component.tensors, blobs=list(blobs), roots=component.roots
+        magic=DOCUMENT_MAGIC,
+        version=FORMAT_VERSION,
+        component=component.name,
+        tensors=component.tensors,
+        blobs=list(blobs),
+        roots=component.roots,
     )
     try:
         try:
@@ -99,7 +106,7 @@ def encode(component: Component, blobs: Sequence[BlobRef], fmt: DocumentFormat =
         except UnicodeEncodeError:
             # File names can hold bytes that are no UTF-8; Python gives them as lone surrogates.
             document.escaped = True
-            return _write(_map_strings(_builtins(document), _escape), fmt)
+            return _write(_map_strings(_builtins(document, fmt), _escape), fmt)
     except RecursionError as error:
         raise NotCapturable(
             f"The state of {component.name} is nested too deeply to be written.",
@@ -137,8 +144,8 @@ def _read(data: bytes, fmt: DocumentFormat) -> Document:
     with _collector_paused():
         document = _MSGPACK.decode(data) if fmt == "msgpack" else _JSON.decode(data)
         if document.escaped:
-            plain = _map_strings(_builtins(document), _unescape)
-            document = msgspec.convert(plain, Document)
+            plain = _map_strings(_builtins(document, fmt), _unescape)
+            document = msgspec.convert(plain, Document, builtin_types=_native(fmt))
     return document
 
 
@@ -184,9 +191,14 @@ _SPECIAL = re.compile("[\\\\\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
 
-def _builtins(document: Document) -> _Plain:
-    plain: _Plain = msgspec.to_builtins(document, builtin_types=())
+def _builtins(document: Document, fmt: DocumentFormat) -> _Plain:
+    plain: _Plain = msgspec.to_builtins(document, builtin_types=_native(fmt))
     return plain
+
+
+def _native(fmt: DocumentFormat) -> tuple[type, ...]:
+    """Types that the format holds as they are; JSON has base64 in the place of bytes."""
+    return (bytes,) if fmt == "msgpack" else ()
 
 
 def _escape(text: str) -> str:

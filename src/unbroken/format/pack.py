@@ -238,8 +238,8 @@ def _tail(offset: int, length: int) -> bytes:
 def _check_header(head: bytes, key: str) -> None:
     if len(head) < HEADER_BYTES or head[:8] != _PACK_MAGIC:
         raise CorruptObject(f"{key or 'An object'} is not a pack.", key=key)
-    _, version, flags, _ = _HEADER.unpack_from(head)
-    _check_version(version, flags, key)
+    _, version, flags, reserved = _HEADER.unpack_from(head)
+    _check_version(version, flags or reserved, key)
 
 
 def _check_version(version: int, flags: int, key: str) -> None:

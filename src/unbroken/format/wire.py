@@ -60,7 +60,10 @@ def encode_line(record: Record) -> bytes:
 def decode(data: bytes, kind: type[R], *, key: str = "") -> R:
     """Return the record of this kind; `key` is the object's name, for the message."""
     try:
-        record = msgspec.convert(_thaw(msgspec.json.decode(data)), kind)
+        plain = _thaw(msgspec.json.decode(data))
+        if not isinstance(plain, dict) or not {"record", "version"} <= plain.keys():
+            raise ValueError("it does not say what record and version it is")
+        record = msgspec.convert(plain, kind)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         check_version(_version(data), key=key)
         where = key or f"A {kind.__name__} record"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import ConfigError
-from unbroken.proving.launch import Launch
+from unbroken.proving.launch import KillTarget, Launch
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -89,7 +89,7 @@ def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
 def test_the_tree_dies_whole_and_alone(tmp_path: Path, stranger: subprocess.Popen[bytes]) -> None:
     with family(tmp_path) as process:
         assert alive(tmp_path) == {"trainer", "worker", "daemon"}
-        process.kill("tree")
+        assert process.kill("tree")
         assert process.exit_code == -signal.SIGKILL
         assert alive(tmp_path) == set()
     assert stranger.poll() is None
@@ -97,7 +97,7 @@ def test_the_tree_dies_whole_and_alone(tmp_path: Path, stranger: subprocess.Pope
 
 def test_only_the_trainer_dies_until_the_end(tmp_path: Path) -> None:
     with family(tmp_path) as process:
-        process.kill("trainer")
+        assert process.kill("trainer")
         assert process.exit_code == -signal.SIGKILL
         assert alive(tmp_path) == {"worker", "daemon"}
     assert alive(tmp_path) == set()
@@ -110,7 +110,7 @@ def test_the_trainer_is_found_below_a_shell(tmp_path: Path) -> None:
     with process:
         while not (tmp_path / "ready").exists():
             assert not process.wait(0.002)
-        process.kill("trainer")
+        assert process.kill("trainer")
         assert process.exit_code == 0
     assert "shell saw 137" in (tmp_path / "out").read_text()
 
@@ -129,7 +129,7 @@ from pathlib import Path
 from test_launch import family
 process = family(Path({str(tmp_path)!r}))
 print(process._process.pid, flush=True)
-process.wait(None)
+process.wait(600)
 """
     owner = subprocess.Popen([sys.executable, "-c", owner_code], stdout=subprocess.PIPE)
     assert owner.stdout is not None
@@ -148,3 +148,11 @@ def test_signals_are_as_a_shell_leaves_them(tmp_path: Path) -> None:
     with launch(tmp_path, sys.executable, "-c", show) as process:
         assert process.wait(60)
     assert (tmp_path / "out").read_text() == "SIG_DFL SIG_DFL\n"
+
+
+@pytest.mark.parametrize("target", ["tree", "trainer"])
+def test_a_kill_after_the_end_is_none(tmp_path: Path, target: KillTarget) -> None:
+    with launch(tmp_path, "true") as process:
+        assert process.wait(60)
+        assert not process.kill(target)
+        assert process.exit_code == 0

@@ -56,7 +56,6 @@ class Launch:
         self.exit_code: int | None = None
         self.empty = False
         self._pending = b""
-        self._killed = False
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(SUPERVISOR), str(out), str(err), *command],
             stdin=subprocess.PIPE,
@@ -74,7 +73,9 @@ class Launch:
 
     def _await_start(self) -> int:
         while True:
-            for event in self._events(None):
+            events = self._events(None)
+            self._take(events)  # a short script may have ended before this line
+            for event in events:
                 if event["event"] == "started":
                     return int(str(event["pid"]))
                 if event["event"] == "failed":
@@ -83,28 +84,27 @@ class Launch:
                         hint="Check the words after `--`; the command must work in this directory as it is.",
                     )
 
-    def wait(self, timeout: float | None) -> bool:
+    def wait(self, timeout: float) -> bool:
         """Wait until the command has ended, at most `timeout` seconds; return whether it has."""
-        if self.exit_code is None:
-            self._take(self._events(timeout))
+        deadline = time.monotonic() + timeout
+        while self.exit_code is None and (left := deadline - time.monotonic()) > 0:
+            self._take(self._events(left))
         return self.exit_code is not None
 
-    def kill(self, target: KillTarget) -> None:
-        """Kill the whole tree, or only the process that trains; return when the command has ended.
+    def kill(self, target: KillTarget) -> bool:
+        """Kill the whole tree, or only the process that trains; return whether it was still at work.
 
-        What a killed trainer leaves behind stays alive until `close`.
+        When this returns, the command has ended. What a killed trainer leaves behind stays alive until
+        `close`.
         """
         if target == "trainer":
-            self._tell(f"trainer {os.path.realpath(self.progress)}")
-            deadline = time.monotonic() + DIE_S
-            while self.exit_code is None and (left := deadline - time.monotonic()) > 0:
-                self._take(self._events(left))
-            if self.exit_code is not None:
-                return
-        self._tell("tree")
-        self._killed = False
-        while not self._killed:
-            self._take(self._events(None))
+            killed = self._order(f"trainer {os.path.realpath(self.progress)}") > 0
+            if not self.wait(DIE_S):
+                self._order("tree")
+            return killed
+        self._order("tree")
+        # The command dies first of its tree, so only an end of its own, a moment before, leaves a 0.
+        return self.exit_code != 0
 
     def leave(self) -> None:
         """After a normal end: give what is left of the tree a moment to end by itself."""
@@ -131,9 +131,16 @@ class Launch:
     ) -> None:
         self.close()
 
-    def _tell(self, line: str) -> None:
+    def _order(self, line: str) -> int:
+        """Give the supervisor an order and wait until it is done; return how many were killed."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
+        while True:
+            events = self._events(None)
+            self._take(events)
+            for event in events:
+                if event["event"] == "done":
+                    return int(str(event["killed"]))
 
     def _take(self, events: Sequence[Mapping[str, object]]) -> None:
         for event in events:
@@ -141,8 +148,6 @@ class Launch:
                 self.exit_code = int(str(event["code"]))
             elif event["event"] == "empty":
                 self.empty = True
-            elif event["event"] == "killed":
-                self._killed = True
 
     def _events(self, timeout: float | None) -> list[Mapping[str, object]]:
         """Return what the supervisor has said, after waiting at most `timeout` seconds for it."""

@@ -63,21 +63,22 @@ class Reaper:
     def kill_tree(self) -> int:
         """Kill everything below this process until nothing is left; return how many were killed.
 
-        Repeated, because a process may fork between the look and the signal; its child then becomes
-        ours and is met in the next round.
+        The dead are collected too, so that no pid is left that looks alive. Repeated, because a process
+        may fork between the look and the signal; its child then becomes ours and is met in the next
+        round.
         """
         killed: set[tuple[int, int]] = set()
         while True:
             self.reap()
-            below = list(descendants(os.getpid()))
+            below = list(descendants(os.getpid(), dead=True))
             if not below:
                 return len(killed)
             for pid, born in below:
-                if kill(pid, born):
+                if (pid, born) not in killed and kill(pid, born):
                     killed.add((pid, born))
             time.sleep(PAUSE_S)
 
-    def kill_trainer(self, held: str) -> None:
+    def kill_trainer(self, held: str) -> int:
         """Kill only the process that trains: the oldest below us that keeps the file `held` open.
 
         Oldest, because workers forked by the trainer inherit its open files. The command itself may be
@@ -86,13 +87,15 @@ class Reaper:
         holders = [(born, pid) for pid, born in descendants(os.getpid()) if holds(pid, held)]
         if holders:
             born, pid = min(holders)
-            kill(pid, born)
-        elif not self.ended:
-            os.kill(self.main, signal.SIGKILL)
+            return int(kill(pid, born))
+        self.reap()
+        if not self.ended:
+            os.kill(self.main, signal.SIGKILL)  # ours until we reap it: the number cannot be another's
+        return int(not self.ended)
 
 
-def descendants(root: int) -> Iterator[tuple[int, int]]:
-    """Yield (pid, start time) of every living process below `root`; zombies are not alive."""
+def descendants(root: int, *, dead: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield (pid, start time) of every process below `root`, parents first; zombies only if `dead`."""
     below: dict[int, list[tuple[int, int, str]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := stat(int(name))) is not None:
@@ -102,7 +105,7 @@ def descendants(root: int) -> Iterator[tuple[int, int]]:
     while queue:
         for pid, born, state in below.get(queue.pop(), ()):
             queue.append(pid)
-            if state not in "ZX":
+            if dead or state not in "ZX":
                 yield pid, born
 
 
@@ -200,9 +203,9 @@ def main(arguments: list[str]) -> int:
             for line in lines:
                 word, _, rest = line.decode().partition(" ")
                 if word == "tree":
-                    say(event="killed", count=reaper.kill_tree())
+                    say(event="done", killed=reaper.kill_tree())
                 elif word == "trainer":
-                    reaper.kill_trainer(rest)
+                    say(event="done", killed=reaper.kill_trainer(rest))
         if reaper.ended and not reaper.told_empty and next(descendants(os.getpid()), None) is None:
             reaper.told_empty = True
             say(event="empty")

@@ -1,0 +1,64 @@
+"""The commands, gathered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from unbroken.cli import demo, diff, export, ls, prove, show, verify
+from unbroken.cli.guard import EXIT_PIPE, guarded
+
+app = typer.Typer(
+    name="unbroken",
+    help="Exact, incremental checkpoints for reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("ls")(guarded(ls.ls))
+app.command("show")(guarded(show.show))
+app.command("verify")(guarded(verify.verify))
+app.command("diff")(guarded(diff.diff))
+app.command("export")(guarded(export.export))
+app.command("prove", context_settings={"allow_interspersed_args": False})(guarded(prove.prove))
+app.command("demo")(guarded(demo.demo))
+
+
+def print_version(value: bool) -> None:
+    """Print the version of the installed package and exit, if asked."""
+    if value:
+        print(f"unbroken {metadata.version('unbroken')}")
+        raise typer.Exit
+
+
+@app.callback()
+def unbroken(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Exact, incremental checkpoints for reinforcement learning."""
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run one command and return its exit code; never raises, except for a caller's own interrupts."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="unbroken")
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
+    else:
+        code = 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+    return code

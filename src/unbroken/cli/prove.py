@@ -1,0 +1,157 @@
+"""`unbroken prove`: kill a script again and again, and show that it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
+from unbroken.cli.output import show
+from unbroken.errors import ConfigError
+from unbroken.proving.launch import KillTarget
+from unbroken.proving.proof import prove as carry_out
+from unbroken.report.comparison import comparison_table
+from unbroken.report.proof import Kill, ProveResult
+from unbroken.report.quantity import number, seconds
+from unbroken.report.table import Cell, Column, Table
+
+TARGETS: dict[str, KillTarget] = {"tree": "tree", "trainer": "trainer"}
+
+
+def prove(
+    command: Annotated[list[str], typer.Argument(help="The script as it is always started, after `--`.")],
+    kills: Annotated[int, typer.Option(help="How many times to kill it.")] = 3,
+    seed: Annotated[int, typer.Option(help="Decides the moments of the kills.")] = 7,
+    kill: Annotated[
+        str, typer.Option(help="tree: all processes; trainer: only the one that trains.")
+    ] = "tree",
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep both runs and the script's output in this new directory.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds that one start of the script may take.")
+    ] = None,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Run a script undisturbed and killed with SIGKILL; exit 0 only if both end exactly alike.
+
+    Exit status 1: they differ. 2: it could not be proved (the script failed, ended before it was killed
+    often enough, or no restart restored anything).
+    """
+    if kill not in TARGETS:
+        raise ConfigError(f"--kill {kill} is neither tree nor trainer.", hint="Use --kill tree.")
+    with Bar() as bar:
+        result = carry_out(
+            command, kills=kills, seed=seed, target=TARGETS[kill], timeout=timeout, keep=keep, observer=bar
+        )
+    show(*tables(result), data=document(result), json=json)
+    return EXIT_OK if result.equal else EXIT_NO
+
+
+class Bar:
+    """Shows on a terminal how far a run has come; silent elsewhere. Standard error, so that a pipe is clean."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._kills = 0
+
+    def begins(self, what: str, steps: int) -> None:
+        if self._task is not None:
+            self._progress.stop_task(self._task)
+        self._what = what
+        self._task = self._progress.add_task(what, total=steps or None)
+
+    def reached(self, step: int) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, completed=step)
+
+    def killed(self, kill: Kill) -> None:
+        self._kills += 1
+        if self._task is not None:
+            self._progress.update(self._task, description=f"{self._what}, {self._kills} killed")
+
+    def __enter__(self) -> Bar:  # noqa: PYI034 - Self needs Python 3.11
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+
+def tables(result: ProveResult) -> list[Table | str]:
+    """Return what a person reads."""
+    parts: list[Table | str] = [starts_table(result), ""]
+    for final in result.finals:
+        title = f"{final.job}, step {number(final.step)}" + (
+            f", segment {final.segment}" if final.segment else ""
+        )
+        if final.missing:
+            parts.append(f"{title}: the {final.missing} run never reached this end")
+        else:
+            parts.append(comparison_table(final.components, title=title))
+        parts.append("")
+    lost = result.lost_seconds
+    parts.append(
+        f"Wall time: {seconds(result.undisturbed_seconds)} undisturbed, {seconds(result.killed_seconds)} with "
+        f"{len(result.kills)} kills: {seconds(abs(lost))} {'lost' if lost >= 0 else 'gained'}."
+    )
+    parts.append("Not compared (wall clock): " + "; ".join(result.left_out))
+    if result.directory is not None:
+        parts.append(f"Kept in {result.directory}")
+    verdict = "equal" if result.equal else "different"
+    parts.append(f"{shlex.join(result.command)}: {verdict}")
+    return parts
+
+
+def starts_table(result: ProveResult) -> Table:
+    columns = (
+        Column("start", numeric=True),
+        Column("resumed from step", numeric=True),
+        Column("tier"),
+        Column("killed at step", numeric=True),
+        Column("last saved", numeric=True),
+        Column("after", numeric=True),
+    )
+    table = Table(
+        columns, title=f"Killed run ({result.target}, seed {result.seed}, {number(result.steps)} steps)"
+    )
+    for place, start in enumerate(result.starts, start=1):
+        steps = ", ".join(number(resume.step) for resume in start.resumes)
+        tiers = ", ".join(resume.tier if resume.restored else "start" for resume in start.resumes)
+        if start.kill is None:
+            table.add(str(place), steps, tiers, Cell("ran to its end", "quiet"), "", "")
+        else:
+            kill = start.kill
+            killed = (number(kill.step), number(kill.committed), seconds(kill.seconds))
+            table.add(str(place), steps, tiers, *killed)
+    return table
+
+
+def document(result: ProveResult) -> dict[str, Any]:
+    """Return a result for machines: the record, with what follows from it."""
+    found: dict[str, Any] = msgspec.to_builtins(result, enc_hook=str)
+    for final, row in zip(result.finals, found["finals"], strict=True):
+        row["equal"] = final.equal
+        for component, line in zip(final.components, row["components"], strict=True):
+            line["equal"] = component.equal
+    return {"equal": result.equal, "lost_seconds": result.lost_seconds, **found}

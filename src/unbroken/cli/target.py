@@ -1,0 +1,112 @@
+"""What a person means by a path on the command line: a root, a run, or one checkpoint of a run.
+
+`PATH` is a run's directory, a root that holds a single run, or the directory of one step;
+`PATH@STEP` and `PATH@latest` name a checkpoint of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.errors import ConfigError
+from unbroken.format.layout import FORMAT
+from unbroken.format.records import Commit
+from unbroken.repo.repository import Repository, jobs
+
+STEPS = "steps"
+NEXT = "See what is there with: unbroken ls"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A run and, where one was named, a checkpoint of it."""
+
+    repository: Repository
+    path: Path
+    commit: Commit | None = None
+
+    def checkpoint(self) -> Commit:
+        """Return the named checkpoint, or the newest one.
+
+        Raises:
+            ConfigError: the run holds none.
+        """
+        if self.commit is not None:
+            return self.commit
+        commits = self.repository.commits()
+        if not commits:
+            raise ConfigError(f"{self.path} holds no checkpoint yet.", hint="Train until the first save.")
+        return commits[0]
+
+
+def run_of(text: str, *, step: int | None = None) -> Target:
+    """Return the run that `text` names, at `step` if one is given.
+
+    Raises:
+        ConfigError: nothing is there, or it is not clear which run or checkpoint is meant.
+    """
+    path, at = split(text)
+    if at and step is not None:
+        raise ConfigError(f"{text} names a step, and so does --step {step}.", hint="Give one of them.")
+    directory = _step_directory(path)
+    if directory:
+        repository = _open(path.parent.parent)
+        for commit in repository.commits():
+            if commit.directory.rstrip("/") == directory:
+                return Target(repository, path.parent.parent, commit)
+        raise ConfigError(f"{path} is not a committed checkpoint.", hint=f"{NEXT} {path.parent.parent}")
+    run = find_run(path)
+    repository = _open(run)
+    if step is not None:
+        at = str(step)
+    return Target(repository, run, at_step(repository, run, at) if at and at != "latest" else None)
+
+
+def split(text: str) -> tuple[Path, str]:
+    """Split `PATH@STEP`. A path that exists is taken as it is, even with an `@` in it."""
+    if "@" in text and not Path(text).exists():
+        path, _, at = text.rpartition("@")
+        return Path(path), at
+    return Path(text), ""
+
+
+def find_run(path: Path) -> Path:
+    """Return the directory of the run that `path` is, or of the only run in it."""
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist.", hint="Give a run's directory, or a root that holds one.")
+    if not path.is_dir():
+        raise ConfigError(f"{path} is a file, not a run.", hint="Give the directory that holds format.json.")
+    if (path / FORMAT).is_file():
+        return path
+    names = jobs(path)
+    if not names:
+        raise ConfigError(f"{path} holds no run.", hint="A run's directory holds a file format.json.")
+    if len(names) > 1:
+        listed = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        raise ConfigError(f"{path} holds {len(names)} runs: {listed}.", hint=f"Name one: {path / names[0]}")
+    return path / names[0]
+
+
+def at_step(repository: Repository, run: Path, at: str) -> Commit:
+    """Return the newest checkpoint at a step."""
+    if not at.isdecimal():
+        raise ConfigError(f"{at!r} is not a step.", hint=f"Write {run}@12000 or {run}@latest.")
+    commits = repository.commits()
+    for commit in commits:
+        if commit.step == int(at):
+            return commit
+    steps = ", ".join(str(commit.step) for commit in commits[:10]) or "none"
+    raise ConfigError(f"{run} holds no checkpoint of step {at}.", hint=f"It holds: {steps}.")
+
+
+def _step_directory(path: Path) -> str:
+    """Return `steps/<name>` if `path` is the directory of a step, else nothing."""
+    path = path.absolute()
+    inside = path.parent.name == STEPS and (path.parent.parent / FORMAT).is_file()
+    return f"{STEPS}/{path.name}" if inside else ""
+
+
+def _open(run: Path) -> Repository:
+    run = run.resolve()
+    return Repository.open(run.parent, run.name)

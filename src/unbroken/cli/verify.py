@@ -1,0 +1,66 @@
+"""`unbroken verify`: read every object of a run and check it against its digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
+from unbroken.cli.output import show
+from unbroken.cli.target import run_of
+from unbroken.errors import ConfigError
+from unbroken.repo.fault import Fault
+from unbroken.report.quantity import number
+from unbroken.report.table import Cell, Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCommit:
+    """One checkpoint and what is wrong with it."""
+
+    step: int
+    sequence: int
+    directory: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A run and its checkpoints, newest first."""
+
+    run: str
+    intact: bool
+    checkpoints: tuple[CheckedCommit, ...]
+
+
+def verify(
+    run: Annotated[str, typer.Argument(help="A run, RUN@STEP, or a step's directory.")],
+    step: Annotated[int | None, typer.Option(help="Only this step; default: all checkpoints.")] = None,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Check every object of a run against its digest. Exit status 1 if one is damaged."""
+    target = run_of(run, step=step)
+    commits = [target.commit] if target.commit else target.repository.commits()
+    if not commits:
+        raise ConfigError(f"{target.path} holds no checkpoint.", hint="There is nothing to verify yet.")
+    checked = tuple(
+        CheckedCommit(c.step, c.sequence, c.directory, tuple(target.repository.verify(c))) for c in commits
+    )
+    result = Verification(str(target.path), not any(c.faults for c in checked), checked)
+    show(*tables(result), data=result, json=json)
+    return EXIT_OK if result.intact else EXIT_NO
+
+
+def tables(result: Verification) -> list[Table | str]:
+    """Return what a person reads."""
+    overview = Table((Column("step", numeric=True), Column("checkpoint"), Column("result")))
+    faults = Table((Column("step", numeric=True), Column("component"), Column("object"), Column("problem")))
+    for commit in result.checkpoints:
+        verdict = Cell(f"{len(commit.faults)} bad", "bad") if commit.faults else Cell("intact", "good")
+        overview.add(number(commit.step), commit.directory, verdict)
+        for fault in commit.faults:
+            faults.add(number(commit.step), fault.component, fault.key or fault.digest, fault.problem)
+    return [overview, "", faults] if faults.rows else [overview]

@@ -1,0 +1,92 @@
+"""What a proof found: the kills, what each restart came back to, and whether the two ends are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.report.comparison import ComponentComparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One SIGKILL. `step` had been reached and `committed` saved when it came."""
+
+    step: int
+    committed: int
+    seconds: float
+    """Time since this start of the script."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """How the start after a kill came back, as the run's own history tells it."""
+
+    job: str
+    tier: str
+    fault: str
+    step: int
+    restored: bool
+    """False where only the start, step 0, was restored: that proves nothing."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of the killed run: how it resumed and how it was killed (None: it ran to the end)."""
+
+    resumes: tuple[Resume, ...]
+    kill: Kill | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalComparison:
+    """The end of one segment of one job in both runs. `missing` names the run that never reached it."""
+
+    job: str
+    segment: int
+    step: int
+    components: tuple[ComponentComparison, ...] = ()
+    missing: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return not self.missing and all(row.equal for row in self.components)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProveResult:
+    """A proof that was carried out. One that could not be is an `Unproved` error instead."""
+
+    command: tuple[str, ...]
+    target: str
+    seed: int
+    steps: int
+    undisturbed_seconds: float
+    killed_seconds: float
+    starts: tuple[Start, ...]
+    finals: tuple[FinalComparison, ...]
+    left_out: tuple[str, ...]
+    """Leaves that were not compared, each with the reason: the closed list of wall-clock values."""
+    directory: Path | None
+    """Where both runs and the script's output lie, if they were kept."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the killed run ended exactly as the undisturbed one."""
+        return bool(self.finals) and all(final.equal for final in self.finals)
+
+    @property
+    def kills(self) -> tuple[Kill, ...]:
+        return tuple(start.kill for start in self.starts if start.kill is not None)
+
+    @property
+    def lost_seconds(self) -> float:
+        """Wall time that the kills cost."""
+        return self.killed_seconds - self.undisturbed_seconds
+
+
+def restored_steps(starts: Sequence[Start]) -> list[int]:
+    """Return the step of every resume that restored something after the start."""
+    return [resume.step for start in starts for resume in start.resumes if resume.restored]

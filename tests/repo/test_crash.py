@@ -18,6 +18,7 @@ from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.writer import RunWriter
+from unbroken.state.snapshot import Snapshot
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
 from unbroken.types import Step
@@ -75,7 +76,7 @@ def collect(repository: Repository, life: Life) -> None:
         life.retain(repository, writer, 1)
 
 
-def snapshot_without_blobs() -> object:
+def snapshot_without_blobs() -> Snapshot:
     state = snapshot(b"", b"")
     for component in state.components.values():
         component.blobs.clear()

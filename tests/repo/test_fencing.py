@@ -290,10 +290,11 @@ def test_any_interleaving_of_writers_keeps_what_was_acknowledged(schedule: list[
             writer = repository.writer(owner=process(me), token=tokens(me + 1))
             resumed_from.append((writer.epoch, repository.commits()))
             for step in range(2):
-                acknowledged.append(writer.write(snapshot(noise(50, me * 9 + step)), meta(step)))
+                commit = writer.write(snapshot(noise(50, me * 9 + step)), meta(step))
+                acknowledged.append(commit)
         except Fenced:
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - shown by the thread that runs the test
             unexpected.append(error)
         finally:
             baton.done(me)

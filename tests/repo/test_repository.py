@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def test_metadata_is_completed(repository: Repository) -> None:
     assert found.bytes == 3004
     assert found.fidelity["replay_buffer"].fidelity is Fidelity.APPROXIMATE
     assert found.fidelity["replay_buffer"].reason == "why"
+
+
+def test_metrics_need_not_be_finite(repository: Repository) -> None:
+    with repository.writer() as writer:
+        writer.write(snapshot(), meta(1, metrics={"loss": math.nan, "reward": -math.inf}))
+    (commit,) = repository.commits()
+    assert math.isnan(commit.metrics["loss"])
+    assert commit.metrics["reward"] == -math.inf
+    assert repository.verify(commit) == []
 
 
 def test_a_loaded_state_is_the_callers_own(repository: Repository) -> None:
@@ -210,7 +220,7 @@ def test_a_run_of_a_newer_version_is_refused() -> None:
     store.put(layout.FORMAT, seal_json(b'{"record": "format", "version": 99}'))
     with pytest.raises(UnsupportedFormat, match="99"):
         Repository.over(store, "job")
-    store.put(layout.FORMAT, seal_json(b'{"record": "format", "mandatory": ["shards"]}'))
+    store.put(layout.FORMAT, seal_json(b'{"record": "format", "version": 0, "mandatory": ["shards"]}'))
     with pytest.raises(UnsupportedFormat, match="shards"):
         Repository.over(store, "job")
 

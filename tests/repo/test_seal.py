@@ -37,7 +37,7 @@ def test_a_cut_off_record_is_seen(end: int) -> None:
 
 
 def test_a_field_of_a_later_version_is_covered_too() -> None:
-    data = seal_json(b'{"record": "format", "later": "' + b"0" * 64 + b'"}')
+    data = seal_json(b'{"record": "format", "version": 0, "later": "' + b"0" * 64 + b'"}')
     assert unseal(data, FormatRecord, key="k") == FormatRecord()
     with pytest.raises(CorruptObject):
         unseal(data.replace(b"later", b"lateR"), FormatRecord, key="k")

@@ -25,6 +25,7 @@ from unbroken.repo.blobs import BlobIndex, read_blobs
 from unbroken.repo.fault import Fault
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
+from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Blob, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
@@ -83,7 +84,8 @@ class Reader:
     def _faults(self) -> Iterator[Fault]:
         key = layout.commit(self._commit.sequence)
         try:
-            if read_commit(self._store, key) != self._commit:
+            # As bytes: a metric may be NaN, which equals nothing.
+            if seal(read_commit(self._store, key)) != seal(self._commit):
                 yield Fault("", key, "", f"{key} is not the record that was listed.")
         except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
             yield Fault("", key, "", error.message)

@@ -289,7 +289,7 @@ class Run:
                 f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
                 " or keep them in run.vars; a resumed run would start them anew.",
                 UntrackedWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 

@@ -38,7 +38,9 @@ def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> lis
     suspects = {
         name: value
         for name, value in variables.items()
-        if not name.startswith("__") and (isinstance(value, kinds) or (type(value) is deque))
+        if not name.startswith("__")
+        and (isinstance(value, kinds) or type(value) is deque)
+        and getattr(value, "grad_fn", None) is None  # a loss of the loop before: nothing carries it on
     }
     if not suspects:
         return []

@@ -1,0 +1,48 @@
+"""Runs the example of a hand-written loop, kills it at a step, or makes one part cold after the restore.
+
+`python loop_script.py KILL_AT COLD ARGS...`; KILL_AT -1 kills nothing, COLD - leaves nothing cold.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import unbroken
+
+kill_at, cold = int(sys.argv[1]), sys.argv[2]
+del sys.argv[1:3]
+steps = unbroken.Run.steps
+
+
+def chill(tracked: dict[str, Any]) -> None:
+    """Bring one part to the state in which a script that does not save it would find it."""
+    if cold == "buffer":
+        tracked["buffer"].pos, tracked["buffer"].full = 0, False
+    elif cold == "optimizer":
+        tracked["optimizer"].state.clear()
+    elif cold == "env":
+        tracked["env"].reset(seed=1)
+    elif cold == "target":
+        tracked["target"].load_state_dict(tracked["policy"].state_dict())
+    elif cold == "generators":
+        random.seed(1)
+
+
+def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
+    for step in steps(self, total):
+        if self.report is not None and self.report.restored and step == self.report.step:
+            chill(self._tracked)
+        if step == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield step
+
+
+unbroken.Run.steps = deadly_steps  # type: ignore[method-assign]
+runpy.run_path(str(Path(__file__).parents[2] / "examples" / "loop_dqn.py"), run_name="__main__")

@@ -1,0 +1,363 @@
+"""Hand-written loops: killed for real at any step, in fresh processes, and compared leaf by leaf."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unbroken
+from unbroken.errors import ConfigError, SaveFailed, StateMismatch
+from unbroken.repo.repository import Repository
+from unbroken.state.diff import LeafDifference, compare
+from unbroken.state.snapshot import Snapshot
+
+SCRIPT = Path(__file__).parent / "loop_script.py"
+ARGUMENTS = ("--timesteps", "1200", "--save-every", "400")
+
+
+def run_example(root: Path, *, kill_at: int = -1, cold: str = "-", expect: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(kill_at), cold, "--save-path", str(root), *ARGUMENTS],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": str(abs(kill_at))},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == expect, done.stderr
+    return done.stderr
+
+
+def final_state(root: Path) -> Snapshot:
+    repository = Repository.open(root, root.name)
+    commit = repository.commits()[0]
+    assert commit.position == "end"
+    return repository.load(commit)
+
+
+def differing(root: Path, other: Path) -> list[LeafDifference]:
+    return compare(final_state(root), final_state(other))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("undisturbed") / "dqn"
+    run_example(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed at step 850 and has not been started again. Its newest checkpoint is of step
+    800: between two copies to the target network, which 750 and 1000 would have hidden."""
+    pytest.importorskip("torch")
+    root = tmp_path_factory.mktemp("killed") / "dqn"
+    run_example(root, kill_at=850, expect=-9)
+    return root
+
+
+def test_killed_three_times_it_ends_as_if_it_had_never_stopped(undisturbed: Path, tmp_path: Path) -> None:
+    root = tmp_path / "dqn"
+    run_example(root, kill_at=250, expect=-9)  # nothing but the start is saved yet
+    assert "goes on at step 0" in run_example(root, kill_at=401, expect=-9)  # a save may be under way
+    told = run_example(root, kill_at=1199, expect=-9)  # the very last step
+    assert "goes on at step" in told
+    assert "last end: soft" in told
+    assert "exact: all 7 parts" in run_example(root)
+    assert differing(undisturbed, root) == []
+
+
+@pytest.mark.parametrize("cold", ["buffer", "optimizer", "env", "target", "generators"])
+def test_with_one_part_left_cold_it_would_end_otherwise(
+    undisturbed: Path, killed: Path, tmp_path: Path, cold: str
+) -> None:
+    root = tmp_path / "dqn"
+    shutil.copytree(killed, root)
+    run_example(root, cold=cold)
+    places = {difference.place for difference in differing(undisturbed, root)}
+    assert any(place.startswith("policy/") for place in places)
+
+
+def test_a_finished_run_started_again_says_so_and_changes_nothing(undisturbed: Path) -> None:
+    before = Repository.open(undisturbed, "dqn").commits()
+    assert "had finished at step 1,200" in run_example(undisturbed)
+    assert Repository.open(undisturbed, "dqn").commits() == before
+
+
+# ---------------------------------------------------------------------- loops small enough to stay here
+
+
+class Walk:
+    """A random walk: numpy's global generator, an array in place, and variables of the loop."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        np.random.seed(3)  # noqa: NPY002 - the global generator is what is tested
+        self.position = np.zeros(4)
+        self.run = unbroken.Run(root, every=5, quiet=True, **settings)
+        self.run.track(position=self.position)
+        self.run.vars.total = 0.0
+        self.run.vars.trail = []
+
+    def go(self, total: int, *, leave_at: int = -1) -> None:
+        for step in self.run.steps(total):
+            if step == leave_at:
+                return
+            self.position += np.random.standard_normal(4)  # noqa: NPY002
+            self.run.vars.total += float(self.position.sum())
+            self.run.vars.trail.append(self.run.vars.total)
+            self.run.record(episodes=int(step % 3 == 0), total=self.run.vars.total)
+
+    def state(self) -> tuple[list[float], float, list[float], int]:
+        return self.position.tolist(), self.run.vars.total, self.run.vars.trail, self.run.episodes
+
+
+@pytest.mark.parametrize("leave_at", [0, 1, 4, 5, 6, 12, 19])
+def test_what_the_loop_carries_comes_back(tmp_path: Path, leave_at: int) -> None:
+    whole = Walk(tmp_path / "whole")
+    whole.go(20)
+    left = Walk(tmp_path / "left")
+    left.go(20, leave_at=leave_at)
+    left.run.close()
+    resumed = Walk(tmp_path / "left")
+    resumed.go(20)
+    assert resumed.state() == whole.state()
+
+
+def test_a_longer_run_goes_on_from_the_end_of_a_shorter_one(tmp_path: Path) -> None:
+    whole = Walk(tmp_path / "whole")
+    whole.go(20)
+    Walk(tmp_path / "longer").go(13)
+    longer = Walk(tmp_path / "longer")
+    longer.go(20)
+    assert longer.state() == whole.state()
+
+
+def test_two_loops_in_one_script(tmp_path: Path) -> None:
+    whole = Walk(tmp_path / "whole")
+    whole.go(12)
+    whole.position *= 2
+    whole.go(9)
+    for leave in (7, 12, 20):
+        left = Walk(tmp_path / "left")
+        left.go(12, leave_at=leave)
+        if leave >= 12:
+            left.position *= 2
+            left.go(9, leave_at=leave - 12)
+        left.run.close()
+    resumed = Walk(tmp_path / "left")
+    resumed.go(12)
+    resumed.position *= 2
+    resumed.go(9)
+    assert resumed.state() == whole.state()
+
+
+def test_stop_ends_a_loop_for_good(tmp_path: Path) -> None:
+    seen = list[int]()
+    for _ in range(2):
+        run = unbroken.Run(tmp_path / "run", quiet=True)
+        run.vars.x = 0
+        for step in run.steps(100):
+            seen.append(step)
+            if step == 3:
+                run.stop()
+    assert seen == [0, 1, 2, 3]
+    assert run.report is not None
+    assert run.report.finished
+
+
+def test_an_error_in_the_loop_leaves_the_run_free(tmp_path: Path) -> None:
+    walk = Walk(tmp_path / "run")
+    with pytest.raises(KeyError), walk.run:
+        for step in walk.run.steps(20):
+            if step == 7:
+                raise KeyError
+    again = Walk(tmp_path / "run")
+    again.go(20)
+    assert again.run.report is not None
+    assert again.run.report.step == 5
+
+
+def test_a_save_that_fails_at_the_end_of_the_loop_is_raised(tmp_path: Path) -> None:
+    walk = Walk(tmp_path / "run")
+    with pytest.raises(SaveFailed):
+        for step in walk.run.steps(3):
+            if step == 2:
+                steps = tmp_path / "run" / "run" / "steps"
+                shutil.move(steps, tmp_path / "aside")
+                steps.write_text("in the way")
+
+
+def test_save_asks_for_a_checkpoint_at_the_next_step(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    with pytest.raises(ConfigError, match="has not begun"):
+        run.save()
+    for step in run.steps(10):
+        if step == 2:
+            run.save()
+    assert [c.step for c in Repository.open(tmp_path / "run", "run").commits()] == [10, 3, 0]
+
+
+# ---------------------------------------------------------------------- objects that know their own state
+
+
+class Counter:
+    """Holds what nobody can see from outside, and says so."""
+
+    def __init__(self) -> None:
+        box = [0]
+        self.tick = lambda: box.__setitem__(0, box[0] + 1)
+        self.capture = lambda: {"count": box[0], "seen": np.arange(box[0])}
+        self.restore = lambda state: box.__setitem__(0, state["count"])
+
+
+class Legacy:
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def add(self) -> None:
+        self._value += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": self._value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._value = state["value"]
+
+
+def test_objects_with_a_state_of_their_own_are_asked_for_it(tmp_path: Path) -> None:
+    for limit in (8, 15):
+        counter, legacy = Counter(), Legacy()
+        run = unbroken.Run(tmp_path / "run", every=5, quiet=True)
+        run.track(counter=counter, legacy=legacy)
+        for step in run.steps(15):
+            if step == limit:
+                break
+            counter.tick()
+            legacy.add()
+        run.close()
+    assert counter.capture()["count"] == 15
+    assert legacy.state_dict() == {"value": 15}
+
+
+def test_torch_schedulers_and_optimizers_come_back_in_place(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    finals = []
+    for root, limits in (("whole", (9,)), ("left", (7, 9))):
+        for limit in limits:
+            torch.manual_seed(0)
+            net = torch.nn.Linear(3, 1)
+            optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+            weight = net.weight
+            run = unbroken.Run(tmp_path / root, every=3, quiet=True)
+            run.track(policy=net, optimizer=optimizer, scheduler=scheduler)
+            for step in run.steps(9):
+                if step == limit:
+                    break
+                loss = net(torch.randn(8, 3)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                scheduler.step()
+            run.close()
+            assert net.weight is weight
+        finals.append((net.weight.detach().numpy().tobytes(), scheduler.get_last_lr()))
+    assert finals[0] == finals[1]
+    assert finals[0][1] == [0.1 * 0.5**4]
+
+
+# ---------------------------------------------------------------------- what is forgotten, and bad input
+
+
+def test_what_the_loop_would_lose_is_named_once(tmp_path: Path) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    tracked = np.zeros(3)
+    run.track(tracked=tracked)
+    run.vars.kept = kept = np.ones(2)
+    forgotten, env, history = np.zeros(2), gymnasium.make("CartPole-v1"), deque([1])
+    generator = np.random.default_rng()
+    plain, window = 3, tracked[1:]
+    with pytest.warns(unbroken.UntrackedWarning) as told:
+        for _ in run.steps(1):
+            pass
+    assert (plain, len(window), len(kept), len(forgotten), len(history)) == (3, 2, 2, 2, 1)
+    (warning,) = told
+    assert "env, forgotten, generator, history" in str(warning.message)
+    assert warning.filename == __file__
+    assert env
+    assert generator
+
+
+def test_a_loop_that_forgets_nothing_warns_of_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    Walk(tmp_path / "run").go(3)
+    assert not [w for w in recwarn if w.category is unbroken.UntrackedWarning]
+
+
+@pytest.mark.parametrize("value", [1, 2.5, "text", None, (1, 2), b"raw"])
+def test_what_cannot_be_changed_in_place_cannot_be_tracked(tmp_path: Path, value: object) -> None:
+    with pytest.raises(ConfigError, match=r"run\.vars"):
+        unbroken.Run(tmp_path).track(x=value)
+
+
+def test_names_are_unique_and_some_are_taken(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path)
+    run.track(a=[])
+    for name in ("a", "vars", "generators", "counters"):
+        with pytest.raises(ConfigError, match=name):
+            run.track(**{name: []})
+
+
+def test_a_part_that_is_tracked_no_longer_is_refused(tmp_path: Path) -> None:
+    walk = Walk(tmp_path / "run")
+    walk.go(20, leave_at=7)
+    walk.run.close()
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    with pytest.raises(StateMismatch, match="position: .* -> nothing"):
+        next(iter(run.steps(20)))
+
+
+def test_tracking_comes_before_the_loop(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    for _ in run.steps(1):
+        with pytest.raises(ConfigError, match="before the loop"):
+            run.track(late=[])
+
+
+@pytest.mark.parametrize("total", [-1, 2.5, True, "10", None])
+def test_the_number_of_steps_is_a_number(tmp_path: Path, total: Any) -> None:
+    with pytest.raises(ConfigError):
+        unbroken.Run(tmp_path).steps(total)
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"every": -1}, {"keep_last": 0}, {"resume": "perhaps"}])
+def test_bad_settings_are_refused_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        unbroken.Run(tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variable_that_was_never_set_says_so(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError, match=r"run\.vars\.obs was never set"):
+        print(unbroken.Run(tmp_path).vars.obs)
+
+
+def test_another_shape_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
+    walk = Walk(tmp_path / "run")
+    walk.go(20, leave_at=7)
+    walk.run.close()
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    position = np.zeros(5)
+    run.track(position=position)
+    with pytest.raises(StateMismatch, match=r"position: array <f8 \[4\] -> array <f8 \[5\]"):
+        next(iter(run.steps(20)))
+    assert not position.any()

@@ -146,7 +146,12 @@ class Graft:
 
     def here(self, node: Value, twin: object = MISSING) -> Any:
         """Plan a value at the present place: for a codec whose payload is one other value."""
-        return node if type(node) in PLAIN else self._plan(node, twin)  # type: ignore[arg-type]
+        if type(node) not in PLAIN:
+            return self._plan(node, twin)  # type: ignore[arg-type]
+        if type(twin) not in PLAIN and self.facts(type(twin)).structural:
+            # A plain value would take the place of a network or an environment without a word.
+            self.error(f"{node!r:.60} was saved and the program has {_kind_of(twin)} here.")
+        return node
 
     def value(self, key: str, node: Value, twin: object = MISSING) -> Any:
         """Plan what stands under `key`, over the twin's object there; return the object to use."""

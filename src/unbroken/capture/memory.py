@@ -70,6 +70,17 @@ class Geometry:
         return self.offset + _extent(self.shape, self.strides, self.dtype.itemsize)
 
     @property
+    def packed(self) -> bool:
+        """Whether the elements lie side by side, in any order of the dimensions."""
+        step = 1
+        for stride, n in sorted(zip(self.strides, self.shape, strict=True)):
+            if n != 1:
+                if stride != step:
+                    return False
+                step *= n
+        return True
+
+    @property
     def contiguous(self) -> bool:
         return same_strides(self.shape, self.strides, contiguous_strides(self.shape))
 
@@ -87,6 +98,16 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= n
     return tuple(reversed(strides))
+
+
+def _canonical(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Give a dimension of one the stride that it would have in a dense tensor: its own means nothing,
+    and equal tensors should give equal documents."""
+    found = list(strides)
+    for i in reversed(range(len(shape))):
+        if shape[i] == 1:
+            found[i] = found[i + 1] * shape[i + 1] if i + 1 < len(shape) else 1
+    return tuple(found)
 
 
 def same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
@@ -135,24 +156,34 @@ class MetMemory:
         """Write the span that the tensors cover, and where in it each one lies."""
         first = self.tensors[0].tensor
         if len(self.tensors) == 1 and is_thin(first):
-            self.node.v = _write(first.contiguous().reshape(-1).view(torch.uint8), first.dtype, walk)
+            self.node.v = _write(_flat_bytes(first), first.dtype, walk)
             return
-        starts = [_start(lying.tensor) for lying in self.tensors]
         # Aligned to the largest element, so that every tensor's offset counts in its own elements.
         coarse = max(lying.tensor.itemsize for lying in self.tensors)
-        low = min(starts) // coarse * coarse
-        high = low
-        for lying, start in zip(self.tensors, starts, strict=True):
-            shape, strides = lying.tensor.shape, lying.tensor.stride()
-            high = max(high, start + _extent(shape, strides, lying.tensor.itemsize))
-            if start != low:
-                lying.payload["offset"] = start - low
-            if not same_strides(shape, strides, contiguous_strides(shape)):
-                lying.payload["strides"] = Tuple(
-                    v=[0 if n == 1 else st for n, st in zip(shape, strides, strict=True)]
-                )
+        low = min(_start(lying.tensor) for lying in self.tensors) // coarse * coarse
+        placed: list[tuple[torch.Tensor, Geometry]] = []
+        for lying in self.tensors:
+            tensor = lying.tensor
+            strides = _canonical(tensor.shape, tensor.stride())
+            geometry = Geometry(tensor.dtype, tuple(tensor.shape), strides, _start(tensor) - low)
+            placed.append((tensor, geometry))
+            if geometry.offset:
+                lying.payload["offset"] = geometry.offset
+            if not geometry.contiguous:
+                lying.payload["strides"] = Tuple(v=list(strides))
+        self.node.v = _write(self._span(low, placed, walk), first.dtype, walk)
+
+    def _span(self, low: int, placed: list[tuple[torch.Tensor, Geometry]], walk: Walk) -> torch.Tensor:
+        size = max(geometry.end for _, geometry in placed)
         whole = torch.empty(0, dtype=torch.uint8, device=self.storage.device)
-        self.node.v = _write(whole.set_(self.storage, low, (high - low,), (1,)), first.dtype, walk)
+        whole.set_(self.storage, low, (size,), (1,))
+        if not walk.contents or any(geometry.packed and geometry.dense == size for _, geometry in placed):
+            return whole
+        # Bytes between the elements belong to nobody and may be anything: they are zeros in a document.
+        clean = torch.zeros_like(whole)
+        for tensor, geometry in placed:
+            fill(geometry.within(clean.untyped_storage(), 0), tensor)
+        return clean
 
 
 def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk) -> Array:
@@ -263,4 +294,6 @@ def fill(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    # The stride of a single element can be anything, and must be 1 to be seen as bytes.
+    dense = tensor.contiguous()
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)

@@ -15,6 +15,8 @@ a numpy array; sparse, nested, quantized and distributed tensors are refused by 
 
 from __future__ import annotations
 
+import math
+import re
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,16 +40,22 @@ _UNINITIALIZED: Any = vars(torch.nn.parameter)["UninitializedTensorMixin"]  # no
 
 TENSOR = "torch:Tensor"
 
+_NUMBER = re.compile(r"bool|u?int(8|16|32|64)|b?float.*|complex.*")
 DTYPES: dict[str, torch.dtype] = {
-    str(value).removeprefix("torch."): value
+    name: value
     for value in vars(torch).values()
-    if isinstance(value, torch.dtype)
+    if isinstance(value, torch.dtype) and _NUMBER.fullmatch(name := str(value).removeprefix("torch."))
 }
+"""Dtypes of whole bytes. Quantized ones need more than their bits, and torch crashes without it."""
 
 
-def is_strided(tensor: torch.Tensor) -> bool:
+def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is plain values in memory."""
-    return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    return tensor.layout == torch.strided and _name(tensor.dtype) in DTYPES and not tensor.is_nested
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 # ---------------------------------------------------------------------- writing
@@ -64,12 +72,12 @@ class TensorCodec:
         self._devices: weakref.WeakKeyDictionary[Graft, _Devices] = weakref.WeakKeyDictionary()
 
     def encode(self, value: torch.Tensor, walk: Walk) -> Value:
-        fields: dict[str, Value] = {"dtype": str(value.dtype).removeprefix("torch.")}
+        fields: dict[str, Value] = {"dtype": _name(value.dtype)}
         if isinstance(value, _UNINITIALIZED):
             return Dict(v={**fields, "lazy": True})
-        if not is_strided(value):
+        if not is_plain(value):
             raise NotCapturable(
-                f"{walk.place} is a {value.layout} tensor, which cannot be saved.".replace("torch.", ""),
+                f"{walk.place} is a {_kind(value)} tensor, which cannot be saved.",
                 hint="Keep it as plain tensors.",
                 place=walk.place,
             )
@@ -152,13 +160,13 @@ class TensorCodec:
         """Return the twin, with its writes planned, or a new tensor; None if the document lies."""
         geometry = saved.geometry
         if not geometry.dense or device.type == "meta":
-            return torch.zeros(saved.shape, dtype=saved.dtype, device=device) if twin is None else twin
+            return _blank(saved, device) if twin is None else twin
         home = graft.value("memory", saved.memory)
         source = home.read(geometry) if isinstance(home, Home) else None
         if not isinstance(home, Home) or source is None:
             return None
         if saved.rows >= 0:
-            target = torch.zeros(saved.shape, dtype=saved.dtype, device=device) if twin is None else twin
+            target = _blank(saved, device) if twin is None else twin
             graft.write(fill, target.detach()[: saved.rows], source)
             return target
         if (
@@ -207,28 +215,42 @@ class TensorCodec:
 
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """What the program hung on a tensor, without the compiler's marks, which belong to the process."""
-    found: dict[str, Any] = tensor.__dict__
+    found = vars(tensor)
     return {key: found[key] for key in sorted(found) if not key.startswith("_dynamo")}
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "nested"
+    return (
+        _name(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
+    )
 
 
 def _described(value: object) -> str:
     if isinstance(value, _UNINITIALIZED):
         return "a lazy Parameter (run one forward pass before resuming)"
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        return f"{_name(value.dtype)}{list(value.shape)}"
     return class_name(type(value))
 
 
 def _fits(twin: torch.Tensor, cls: str, saved: _Saved) -> bool:
     return (
         class_name(type(twin)) == cls
-        and is_strided(twin)
+        and is_plain(twin)
         and twin.dtype == saved.dtype
         and tuple(twin.shape) == saved.shape
         and (twin.is_leaf or not twin.requires_grad)
         and not twin.is_conj()
         and not twin.is_neg()
     )
+
+
+def _blank(saved: _Saved, device: torch.device) -> torch.Tensor:
+    # Some dtypes cannot be filled; a tensor without elements needs no filling.
+    make = torch.zeros if math.prod(saved.shape) else torch.empty
+    return make(saved.shape, dtype=saved.dtype, device=device)
 
 
 def _repoint(twin: torch.Tensor, lying: torch.Tensor) -> None:
@@ -253,7 +275,7 @@ class _Saved:
     memory: Value = None
 
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+        return f"{_name(self.dtype)}{list(self.shape)}"
 
     @classmethod
     def read(cls, payload: Value) -> _Saved | None:
@@ -273,7 +295,7 @@ class _Saved:
             return None
         strides = _numbers(v["strides"]) if "strides" in v else contiguous_strides(shape)
         device = v.get("device", "cpu")
-        if strides is None or len(strides) != len(shape) or not _is_device(device):
+        if strides is None or len(strides) != len(shape) or not is_device(device):
             return None
         written = (rows, *shape[1:]) if rows >= 0 else shape
         differentiable = dtype.is_floating_point or dtype.is_complex
@@ -288,7 +310,8 @@ class _Saved:
         )
 
 
-def _is_device(name: Value) -> bool:
+def is_device(name: Value) -> bool:
+    """Whether torch knows a device of this name, here or elsewhere."""
     try:
         torch.device(str(name))
     except RuntimeError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unbroken.capture.memory import MemoryCodec
-from unbroken.capture.tensor import TensorCodec
+from unbroken.capture.tensor import TensorCodec, is_device
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import Array, Dict, Tuple, Value, class_name
 from unbroken.state.policy import Phase, Policy
@@ -99,7 +99,7 @@ class GeneratorCodec:
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         fields = payload.v if isinstance(payload, Dict) and payload.v is not None else {}
         device, node = fields.get("device"), fields.get("state")
-        if not isinstance(device, str):
+        if not isinstance(device, str) or not is_device(device):
             return graft.refuse("a generator needs a device.", twin)
         own = isinstance(twin, torch.Generator) and graft.claim(twin)
         try:
@@ -256,6 +256,7 @@ POLICY = Policy(
     structural=frozenset(
         {
             "torch.nn.modules.module:Module",
+            "torch.nn.parameter:Parameter",
             "torch.optim.lr_scheduler:LRScheduler",
             "torch.optim.optimizer:Optimizer",
         }

@@ -1,0 +1,301 @@
+"""A ring buffer costs the rows that were written, and says itself which those are."""
+
+# ruff: noqa: NPY002 - the buffers draw from numpy's legacy generator
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unbroken.capture.policies import default_policy
+from unbroken.capture.rings import Ring, read_ring, ring_of, written_rows
+from unbroken.errors import ConfigError, NotCapturable
+from unbroken.state.diff import compare
+from unbroken.state.graft import plan
+from unbroken.state.snapshot import Snapshot
+from unbroken.state.walk import capture
+
+Travel = Callable[[Snapshot], Snapshot]
+
+gymnasium = pytest.importorskip("gymnasium")
+buffers = pytest.importorskip("stable_baselines3.common.buffers")
+her = pytest.importorskip("stable_baselines3.her.her_replay_buffer")
+spaces = gymnasium.spaces
+
+BOX = spaces.Box(-1.0, 1.0, (500,), np.float32)
+ACTION = spaces.Box(-1.0, 1.0, (2,), np.float32)
+GOALS = spaces.Dict({"observation": BOX, "achieved_goal": BOX, "desired_goal": BOX})
+
+
+class GoalEnv:
+    """What HER asks of its environment."""
+
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return [np.zeros(len(args[0]))]
+
+
+def add(buffer: Any, count: int, seed: int = 0, length: int = 4) -> None:
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        n = buffer.n_envs
+
+        def observation(n: int = n) -> Any:
+            sample = rng.normal(size=(n, 500)).astype(np.float32)
+            if isinstance(buffer.observation_space, spaces.Dict):
+                return {key: sample + j for j, key in enumerate(buffer.observation_space)}
+            return sample
+
+        done = np.full(n, (i + 1) % length == 0)
+        infos = [{"step": i, "TimeLimit.truncated": False} for _ in range(n)]
+        buffer.add(observation(), observation(), rng.normal(size=(n, 2)), rng.normal(size=n), done, infos)
+
+
+def build(kind: str, capacity: int = 20) -> Any:
+    common: dict[str, Any] = {"device": "cpu", "n_envs": 2}
+    size = 2 * capacity
+    if kind == "plain":
+        return buffers.ReplayBuffer(size, BOX, ACTION, **common)
+    if kind == "lean":
+        return buffers.ReplayBuffer(
+            size, BOX, ACTION, optimize_memory_usage=True, handle_timeout_termination=False, **common
+        )
+    if kind == "n steps":
+        return buffers.NStepReplayBuffer(size, BOX, ACTION, **common)
+    if kind == "dict":
+        return buffers.DictReplayBuffer(size, GOALS, ACTION, **common)
+    return her.HerReplayBuffer(size, GOALS, ACTION, env=GoalEnv(), copy_info_dict=True, **common)
+
+
+KINDS = ["plain", "lean", "n steps", "dict", "her"]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def total_bytes(saved: Snapshot) -> int:
+    return sum(component.nbytes for component in saved.components.values())
+
+
+def drawn(buffer: Any) -> list[Any]:
+    np.random.seed(5)
+    sample = buffer.sample(16)
+    flat: list[Any] = []
+    for part in sample:
+        if part is not None:
+            flat.extend(part.values() if isinstance(part, dict) else [part])
+    return [part.numpy().tobytes() for part in flat]
+
+
+@every_kind
+@pytest.mark.parametrize("count", [0, 1, 7, 19, 20, 33])
+def test_the_buffers_of_sb3_come_back(kind: str, count: int, travel: Travel) -> None:
+    original, twin = build(kind), build(kind)
+    add(original, count)
+    saved = travel(capture({"it": original}, default_policy()))
+    graft = plan(saved, {"it": twin}, default_policy())
+    assert graft.differences == []
+    graft.apply()
+    assert compare(saved, capture({"it": twin}, default_policy())) == []
+    bare = replace(default_policy(), rings=())  # every row, written or not
+    assert compare(capture({"it": original}, bare), capture({"it": twin}, bare)) == []
+    if count >= 4:
+        assert drawn(original) == drawn(twin)
+    add(original, 30, seed=1)
+    add(twin, 30, seed=1)
+    assert drawn(original) == drawn(twin)
+
+
+@every_kind
+def test_an_unfilled_buffer_costs_its_written_rows(kind: str) -> None:
+    small, large = build(kind, 20), build(kind, 2000)
+    for buffer in (small, large):
+        add(buffer, 5)
+    saved = [capture({"it": buffer}, default_policy()) for buffer in (small, large)]
+    # HER keeps the start and length of each episode in arrays of the full capacity.
+    bookkeeping = 2 * 8 * 2 * 2000 if kind == "her" else 0
+    assert total_bytes(saved[1]) <= total_bytes(saved[0]) + bookkeeping
+
+
+def test_the_row_after_the_position_is_written_ahead() -> None:
+    buffer = build("lean", 5)
+    for position, ahead in ((0, 0), (1, 2), (4, 5), (5, 5), (6, 5)):
+        add(buffer, position - (buffer.pos + 5 * buffer.full))
+        rows = written_rows(buffer)
+        assert rows is not None and rows["observations"] == ahead
+        assert rows["actions"] == min(position, 5)
+
+
+def test_episodes_that_outlive_a_reset_are_saved() -> None:
+    """HER draws by the lengths of episodes, which reset() leaves where they are."""
+    buffer = build("her")
+    add(buffer, 12)
+    buffer.reset()
+    rows = written_rows(buffer)
+    assert rows is not None and rows["actions"] == 20
+
+
+def test_a_subclass_that_adds_in_its_own_way_is_saved_whole_until_it_declares_itself() -> None:
+    class FromTheEnd(buffers.ReplayBuffer):  # type: ignore[misc, name-defined]
+        def add(self, *args: Any) -> None:
+            self.actions[-1 - self.pos] = 1.0
+            self.pos += 1
+
+    class Prioritized(buffers.ReplayBuffer):  # type: ignore[misc, name-defined]
+        __unbroken_ring__ = Ring(("actions", "rewards"), position="pos", full="full")
+
+        def add(self, *args: Any) -> None:
+            super().add(*args)
+
+    class Sampling(buffers.ReplayBuffer):  # type: ignore[misc, name-defined]
+        def sample(self, *args: Any, **kwargs: Any) -> Any:
+            return super().sample(*args, **kwargs)
+
+    arguments: Any = (20, BOX, ACTION, "cpu")
+    assert ring_of(FromTheEnd(*arguments)) is None
+    declared, sampling = Prioritized(*arguments), Sampling(*arguments)
+    add(declared, 3)
+    add(sampling, 3)
+    assert written_rows(declared) == {"actions": 3, "rewards": 3}
+    assert (written_rows(sampling) or {})["observations"] == 3
+
+
+def test_a_rollout_buffer_is_no_ring() -> None:
+    assert written_rows(buffers.RolloutBuffer(20, BOX, ACTION, "cpu")) is None
+    assert written_rows(object()) is None
+
+
+# ---------------------------------------------------------------------- a buffer of one's own
+
+
+class Own:
+    """A buffer as single-file implementations write it."""
+
+    __unbroken_ring__: Ring | None = Ring(("obs", "act"), position="ptr", size="size")
+
+    def __init__(self, capacity: int = 8) -> None:
+        self.obs = np.zeros((capacity, 100))
+        self.act = np.zeros(capacity, np.int64)
+        self.ptr = self.size = 0
+
+    def store(self, value: float) -> None:
+        self.obs[self.ptr], self.act[self.ptr] = value, int(value)
+        self.ptr = (self.ptr + 1) % len(self.obs)
+        self.size = min(self.size + 1, len(self.obs))
+
+
+class Counting(Own):
+    __unbroken_ring__ = Ring(("obs", "act"), adds="total")
+    total = 0
+
+    def store(self, value: float) -> None:
+        super().store(value)
+        self.total += 1
+
+
+class Flagged(Own):
+    __unbroken_ring__ = Ring(("obs", "act"), position="ptr", full="full")
+    full = False
+
+    def store(self, value: float) -> None:
+        super().store(value)
+        self.full |= self.size == len(self.obs)
+
+
+class NoRing(Own):
+    __unbroken_ring__ = None
+
+
+@settings(max_examples=60, deadline=None)
+@given(kind=st.sampled_from([Own, Counting, Flagged]), count=st.integers(0, 30), capacity=st.integers(1, 12))
+def test_each_way_of_counting_gives_the_written_rows(kind: type[Own], count: int, capacity: int) -> None:
+    original, twin = kind(capacity), kind(capacity)
+    for i in range(count):
+        original.store(i + 1.0)
+    state = read_ring(original)
+    assert state is not None
+    written = min(count, capacity)
+    assert dict(state.written) == {"obs": written, "act": written}
+    assert (state.capacity, state.full) == (capacity, count >= capacity)
+    assert state.adds == (count if kind is Counting else None)
+    assert state.position == (-1 if kind is Counting else count % capacity)
+    saved = capture({"it": original}, default_policy())
+    plan(saved, {"it": twin}, default_policy()).apply()
+    assert np.array_equal(original.obs, twin.obs) and np.array_equal(original.act, twin.act)
+
+
+def test_one_lap_is_told_from_none_by_the_count_alone() -> None:
+    buffer = Counting(4)
+    states = []
+    for i in range(8):
+        buffer.store(float(i))
+        states.append(read_ring(buffer))
+    before, after = states[3], states[7]
+    assert before is not None and after is not None
+    assert (before.position, before.full) == (after.position, after.full) and before.adds != after.adds
+
+
+def test_a_class_can_say_that_it_is_none() -> None:
+    buffer = NoRing(1000)
+    assert written_rows(buffer) is None
+    assert total_bytes(capture({"it": buffer}, default_policy())) == 1000 * 800 + 8000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"arrays": ()},
+        {"arrays": "obs", "size": "size"},
+        {"arrays": ("obs",)},
+        {"arrays": ("obs",), "position": "ptr"},
+        {"arrays": ("obs",), "full": "full"},
+    ],
+)
+def test_a_declaration_that_says_too_little(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Ring(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("ring", "message"),
+    [
+        (Ring(("obs", "absent"), size="size"), "'absent'"),
+        (Ring(("obs", "ptr"), size="size"), "'ptr'"),
+        (Ring(("obs", "odd"), size="size"), "one length"),
+        (Ring(("obs",), size="absent"), "'absent'"),
+        (Ring(("obs",), size="obs"), "'obs'"),
+        (Ring(("obs",), size="beyond"), "claims 99"),
+        (Ring(("obs",), size="negative"), "claims -1"),
+    ],
+)
+def test_a_buffer_that_is_not_what_it_declares(ring: Ring, message: str) -> None:
+    class Wrong(Own):
+        __unbroken_ring__ = ring
+        beyond, negative = 99, -1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.odd = np.zeros(3)
+
+    with pytest.raises(NotCapturable, match=message):
+        read_ring(Wrong())
+
+
+def test_a_declaration_of_another_kind_is_an_error() -> None:
+    class Wrong(Own):
+        __unbroken_ring__ = "obs"  # type: ignore[assignment]
+
+    with pytest.raises(ConfigError, match="no Ring"):
+        read_ring(Wrong())
+
+
+def test_one_policy_for_one_set_of_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_policy() is default_policy()
+    with_torch = default_policy()
+    monkeypatch.delitem(sys.modules, "torch")
+    assert default_policy() is not with_torch
+    assert "torch:Tensor" not in default_policy().codecs
+    assert "torch:Tensor" in with_torch.codecs

@@ -65,7 +65,7 @@ def export(
     checkpoint = str(target.path / commit.directory)
     result = Exported(checkpoint, component, str(path), path.suffix[1:], entries, path.stat().st_size)
     show(
-        f"{component} of {checkpoint} -> {path} ({number(entries)} entries, {size(result.bytes)})",
+        f"{component} of {checkpoint} -> {path} ({number(entries)} {NOUNS[path.suffix]}, {size(result.bytes)})",
         data=result,
         json=json,
     )
@@ -145,4 +145,5 @@ def write_json(path: Path, snapshot: Snapshot, component: str) -> int:
     return len(snapshot.components[component].roots)
 
 
+NOUNS = {".pt": "tensors", ".npz": "arrays", ".json": "roots"}
 WRITERS: dict[str, Writer] = {".pt": write_pt, ".npz": write_npz, ".json": write_json}

@@ -42,7 +42,7 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = EXIT_PIPE
         except KeyboardInterrupt:
-            write_error("interrupted.")
+            write_error("interrupted.", json=bool(kwargs.get("json")), kind="Interrupted")
             code = EXIT_INTERRUPTED
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise

@@ -11,11 +11,9 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import find_run
+from unbroken.cli.target import find_run, open_run, runs_below
 from unbroken.errors import ConfigError
-from unbroken.format.layout import FORMAT
 from unbroken.format.records import Commit
-from unbroken.repo.repository import Repository, jobs
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
 
@@ -34,8 +32,7 @@ COLUMNS = (
 class RunListing:
     """One run and its checkpoints, newest first."""
 
-    job: str
-    path: str
+    run: str
     checkpoints: tuple[Commit, ...]
 
 
@@ -59,9 +56,9 @@ def ls(
     table = Table(COLUMNS)
     for run in listing.runs:
         if not run.checkpoints:
-            table.add(run.job, Cell("none yet", "quiet"), "", "", "", "", "")
+            table.add(run.run, Cell("none yet", "quiet"), "", "", "", "", "")
         for commit in run.checkpoints:
-            table.add(run.job, *cells(commit))
+            table.add(run.run, *cells(commit))
     show(table, data=listing, json=json)
     return EXIT_OK
 
@@ -72,15 +69,12 @@ def list_runs(path: Path) -> Listing:
     Raises:
         ConfigError: there are none.
     """
-    if not path.is_dir() or (path / FORMAT).is_file():
-        run = find_run(path).resolve()
-        return Listing(str(run.parent), (_listing(run.parent, run.name),))
-    names = jobs(path)
-    if not names:
+    found = runs_below(path) if path.is_dir() else [find_run(path)]
+    if not found:
         raise ConfigError(
             f"{path} holds no runs.", hint="Name the root that the training writes to, or set UNBROKEN_ROOT."
         )
-    return Listing(str(path), tuple(_listing(path, name) for name in names))
+    return Listing(str(path), tuple(_listing(run) for run in found))
 
 
 def cells(commit: Commit) -> tuple[str | Cell, ...]:
@@ -96,5 +90,5 @@ def cells(commit: Commit) -> tuple[str | Cell, ...]:
     )
 
 
-def _listing(root: Path, job: str) -> RunListing:
-    return RunListing(job, str(root / job), tuple(Repository.open(root, job).commits()))
+def _listing(run: Path) -> RunListing:
+    return RunListing(str(run), tuple(open_run(run).commits()))

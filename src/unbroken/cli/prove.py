@@ -115,7 +115,7 @@ def tables(result: ProveResult) -> list[Table | str]:
         f"Wall time: {seconds(result.undisturbed_seconds)} undisturbed, {seconds(result.killed_seconds)} with "
         f"{len(result.kills)} kills: {seconds(abs(lost))} {'lost' if lost >= 0 else 'gained'}."
     )
-    parts.append("Not compared (wall clock): " + "; ".join(result.left_out))
+    parts += ["Left out, because they hold wall-clock times:", *(f"  {leaf}" for leaf in result.left_out)]
     if result.directory is not None:
         parts.append(f"Kept in {result.directory}")
     verdict = "equal" if result.equal else "different"

@@ -87,7 +87,7 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
             )
         )
     valid = repository.signature_valid(commit)
-    signature = "none" if valid is None else "valid" if valid else "not valid"
+    signature = "not needed" if valid is None else "valid" if valid else "not valid"
     return Checkpoint(str(target.path / commit.directory), commit, meta, tuple(found), signature)
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import ConfigError
-from unbroken.format.layout import FORMAT
+from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
-from unbroken.repo.repository import Repository, jobs
+from unbroken.repo.repository import Repository
 
-STEPS = "steps"
+DEPTH = 4
+"""So many levels down a directory is searched for runs."""
 NEXT = "See what is there with: unbroken ls"
 
 
@@ -51,13 +52,13 @@ def run_of(text: str, *, step: int | None = None) -> Target:
         raise ConfigError(f"{text} names a step, and so does --step {step}.", hint="Give one of them.")
     directory = _step_directory(path)
     if directory:
-        repository = _open(path.parent.parent)
+        repository = open_run(path.parent.parent)
         for commit in repository.commits():
             if commit.directory.rstrip("/") == directory:
                 return Target(repository, path.parent.parent, commit)
         raise ConfigError(f"{path} is not a committed checkpoint.", hint=f"{NEXT} {path.parent.parent}")
     run = find_run(path)
-    repository = _open(run)
+    repository = open_run(run)
     if step is not None:
         at = str(step)
     return Target(repository, run, at_step(repository, run, at) if at and at != "latest" else None)
@@ -79,13 +80,31 @@ def find_run(path: Path) -> Path:
         raise ConfigError(f"{path} is a file, not a run.", hint="Give the directory that holds format.json.")
     if (path / FORMAT).is_file():
         return path
-    names = jobs(path)
-    if not names:
+    found = runs_below(path)
+    if not found:
         raise ConfigError(f"{path} holds no run.", hint="A run's directory holds a file format.json.")
-    if len(names) > 1:
-        listed = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        raise ConfigError(f"{path} holds {len(names)} runs: {listed}.", hint=f"Name one: {path / names[0]}")
-    return path / names[0]
+    if len(found) > 1:
+        listed = ", ".join(str(run.relative_to(path)) for run in found[:10]) + (
+            ", …" if len(found) > 10 else ""
+        )
+        raise ConfigError(f"{path} holds {len(found)} runs: {listed}.", hint=f"Name one: {found[0]}")
+    return found[0]
+
+
+def runs_below(path: Path, *, depth: int = DEPTH) -> list[Path]:
+    """Return the directories of all runs under `path`, sorted; a run is not searched for others.
+
+    A script's root often lies below the directory that a person thinks of (`runs/dqn` in `runs`), so
+    the search goes some levels down.
+    """
+    if (path / FORMAT).is_file():
+        return [path]
+    if depth == 0:
+        return []
+    below = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
+    return [
+        run for entry in below if not entry.name.startswith(".") for run in runs_below(entry, depth=depth - 1)
+    ]
 
 
 def at_step(repository: Repository, run: Path, at: str) -> Commit:
@@ -107,6 +126,7 @@ def _step_directory(path: Path) -> str:
     return f"{STEPS}/{path.name}" if inside else ""
 
 
-def _open(run: Path) -> Repository:
+def open_run(run: Path) -> Repository:
+    """Open the run whose directory this is."""
     run = run.resolve()
     return Repository.open(run.parent, run.name)

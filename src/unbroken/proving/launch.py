@@ -22,7 +22,7 @@ from unbroken.errors import ConfigError, InternalError
 KillTarget: TypeAlias = Literal["trainer", "tree"]
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-LEAVE_S = 2.0
+LEAVE_S = 1.0
 """How long processes that outlive a script's normal end may take to end by themselves."""
 DIE_S = 30.0
 """How long the command may take to end after its trainer was killed under it."""

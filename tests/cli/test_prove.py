@@ -1,0 +1,76 @@
+"""`unbroken prove` as a person and as a machine sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tests.cli.command import unbroken
+from tests.proving.scripts import write_script
+
+
+def test_equal_is_told_and_is_exit_status_0(tmp_path: Path) -> None:
+    answer = unbroken("prove", "--kills", 1, "--", *write_script(tmp_path), cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[-1].endswith("train.py: equal")
+    assert "resumed from step" in answer.out
+    assert answer.err == ""
+
+
+def test_different_for_machines_is_exit_status_1(tmp_path: Path) -> None:
+    script = write_script(tmp_path, inside="weights[7] += os.getpid()")
+    answer = unbroken("prove", "--kills", 1, "--json", "--keep", "proof", "--", *script, cwd=tmp_path)
+    assert answer.code == 1, answer.err
+    seen = answer.json
+    assert not seen["equal"]
+    (final,) = seen["finals"]
+    assert [(row["component"], row["equal"]) for row in final["components"]] == [
+        ("rng_states", True),
+        ("training_state", False),
+    ]
+    assert seen["starts"][0]["kill"]["step"] > seen["starts"][0]["kill"]["committed"]
+    assert seen["left_out"]
+    assert answer.err == ""
+
+
+def test_a_proof_that_cannot_be_carried_out_is_exit_status_2(tmp_path: Path) -> None:
+    script = write_script(tmp_path, before="sys.exit('no data')")
+    answer = unbroken("prove", "--json", "--keep", "proof", *script, cwd=tmp_path)
+    assert answer.code == 2
+    assert answer.json["error"]["kind"] == "Unproved"
+    assert "| no data" in answer.err
+
+
+def test_options_of_the_script_are_its_own(tmp_path: Path) -> None:
+    script = ("sh", "-c", "echo $0 $1 >&2; exit 9", "--json", "--kills")
+    answer = unbroken("prove", "--keep", "proof", "--", *script, cwd=tmp_path)
+    assert answer.code == 2
+    assert "exit status 9" in answer.err
+    assert "| --json --kills" in answer.err
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
+    script = write_script(
+        tmp_path, before="Path('pid').write_text(str(os.getpid())); import time; time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unbroken", "prove", "--json", "--", *script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    pid = int((tmp_path / "pid").read_text())  # waits for the script
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list(tmp_path.glob("unbroken-prove-*"))
+    assert msgspec.json.decode(out) == {"error": {"kind": "Interrupted", "message": "interrupted."}}

@@ -1,0 +1,176 @@
+"""ls, show, verify and diff, on a run that a real script has written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import unbroken
+
+STEPS = [40, 30, 20]
+
+
+def test_ls_lists_every_checkpoint(trained: Path) -> None:
+    answer = unbroken("ls", "runs", cwd=trained)
+    assert answer.code == 0
+    head, *lines = answer.out.splitlines()
+    assert head.split()[:3] == ["run", "step", "segment"]
+    assert [(line.split()[0], int(line.split()[1])) for line in lines] == [
+        ("runs/tiny/tiny", step) for step in STEPS
+    ]
+    assert "reward 1.5" in lines[0]
+    assert "end" in lines[0]
+
+
+def test_ls_for_machines(trained: Path) -> None:
+    (run,) = unbroken("ls", "runs/tiny", "--json", cwd=trained).json["runs"]
+    assert [commit["step"] for commit in run["checkpoints"]] == STEPS
+
+
+def test_ls_without_a_name_takes_the_environment(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNBROKEN_ROOT", "runs/tiny")
+    assert unbroken("ls", "--json", cwd=trained).json["root"] == "runs/tiny"
+
+
+def test_show_names_what_a_person_asks_for(trained: Path) -> None:
+    answer = unbroken("show", "runs", "--cost", cwd=trained)
+    assert answer.code == 0
+    for words in (
+        "step_000000000040",
+        "end of training",
+        "rng_states",
+        "training_state",
+        "exact",
+        "stood still",
+    ):
+        assert words in answer.out
+    seen = unbroken("show", "runs", "--json", cwd=trained).json
+    assert seen["meta"]["step"] == 40
+    sizes = {row["component"]: row["array_bytes"] for row in seen["components"]}
+    assert sizes["training_state"] == 3000 * 8
+
+
+def test_show_one_component(trained: Path) -> None:
+    answer = unbroken("show", "runs@30", "--component", "training_state", cwd=trained)
+    assert answer.code == 0
+    assert any(line.split() == ["weights", "array", "<f8", "[3000]"] for line in answer.out.splitlines())
+
+
+@pytest.mark.parametrize("words", [("runs@20",), ("runs", "--step", "20"), ("runs/tiny/tiny@20",)])
+def test_a_step_can_be_named_in_several_ways(trained: Path, words: tuple[str, ...]) -> None:
+    assert unbroken("show", *words, "--json", cwd=trained).json["commit"]["step"] == 20
+
+
+def test_a_step_directory_names_its_checkpoint(trained: Path) -> None:
+    (directory,) = (trained / "runs/tiny/tiny/steps").glob("step_000000000030-*")
+    assert unbroken("show", directory, "--json", cwd=trained).json["commit"]["step"] == 30
+
+
+def test_verify_an_intact_run(trained: Path) -> None:
+    answer = unbroken("verify", "runs", cwd=trained)
+    assert answer.code == 0
+    assert answer.out.count("intact") == 3
+
+
+@pytest.fixture
+def damaged(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, with one flipped bit in a document of its newest checkpoint."""
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    (document,) = (tmp_path / "runs/tiny/tiny/steps").glob("step_000000000040-*/training_state.json")
+    data = bytearray(document.read_bytes())
+    data[len(data) // 2] ^= 1
+    document.write_bytes(data)
+    return tmp_path
+
+
+def test_verify_names_the_damaged_object(damaged: Path) -> None:
+    answer = unbroken("verify", "runs", cwd=damaged)
+    assert answer.code == 1
+    assert "training_state.json" in answer.out
+    assert answer.out.count("intact") == 2
+    seen = unbroken("verify", "runs", "--json", cwd=damaged).json
+    assert not seen["intact"]
+    assert [len(row["faults"]) for row in seen["checkpoints"]] == [1, 0, 0]
+    assert unbroken("verify", "runs@30", cwd=damaged).code == 0
+
+
+def test_verify_finds_a_flipped_bit_in_a_pack(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    for pack in (tmp_path / "runs/tiny/tiny/packs").rglob("*.pack"):
+        data = bytearray(pack.read_bytes())
+        data[len(data) // 2] ^= 1
+        pack.write_bytes(data)
+    assert unbroken("verify", "runs", cwd=tmp_path).code == 1
+
+
+def test_a_damaged_checkpoint_cannot_be_shown_and_says_so(damaged: Path) -> None:
+    answer = unbroken("show", "runs", "--component", "training_state", cwd=damaged)
+    assert answer.code == 2
+    assert "training_state.json" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_diff_of_equal_and_different_checkpoints(trained: Path) -> None:
+    equal = unbroken("diff", "runs@40", "runs", cwd=trained)
+    assert equal.code == 0
+    assert equal.out.count("equal") == 2
+    different = unbroken("diff", "runs@40", "runs@30", "--all", cwd=trained)
+    assert different.code == 1
+    assert "weights" in different.out
+    rows = unbroken("diff", "runs@40", "runs@30", "--json", cwd=trained).json["components"]
+    found = {
+        row["component"]: [(leaf["place"], leaf["distance"]) for leaf in row["differences"]] for row in rows
+    }
+    assert found == {"rng_states": [], "training_state": [("weights", 0.5)]}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ls", "nowhere"), "does not exist"),
+        (("ls", "empty"), "holds no runs"),
+        (("show", "train.py"), "is a file"),
+        (("show", "empty"), "holds no run"),
+        (("show", "runs@35"), "It holds: 40, 30, 20"),
+        (("show", "runs@35x"), "is not a step"),
+        (("show", "runs@30", "--step", "30"), "one of them"),
+        (("show", "runs", "--component", "wings"), "training_state"),
+        (("verify", "runs/tiny/tiny/steps/step_000000000030-0"), "not a committed checkpoint"),
+        (("diff", "runs", "nowhere"), "does not exist"),
+        (("prove", "--kills", "0", "--", "true"), "at least one kill"),
+        (("prove", "--kill", "all", "--", "true"), "neither tree nor trainer"),
+        (("prove", "--keep", "runs", "--", "true"), "not empty"),
+        (("prove", "--timeout", "0", "--", "true"), "longer than nothing"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_a_next_step(trained: Path, words: tuple[str, ...], says: str) -> None:
+    answer = unbroken(*words, cwd=trained)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert says in answer.err
+    assert answer.err.startswith("unbroken: ")
+    assert "Traceback" not in answer.err
+
+
+def test_several_runs_must_be_told_apart(trained: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(trained / "runs/tiny/tiny", tmp_path / name)
+    answer = unbroken("show", ".", cwd=tmp_path)
+    assert answer.code == 2
+    assert "one, two" in answer.err
+    assert len(unbroken("ls", "--json", cwd=tmp_path).json["runs"]) == 2
+
+
+def test_errors_for_machines_and_with_debug(trained: Path) -> None:
+    answer = unbroken("show", "nowhere", "--json", "--debug", cwd=trained)
+    assert answer.json["error"]["kind"] == "ConfigError"
+    assert "Traceback" in answer.err
+
+
+def test_wrong_usage(trained: Path) -> None:
+    assert unbroken("show", cwd=trained).code == 2
+    assert unbroken("fly", cwd=trained).code == 2
+    assert unbroken("ls", "--wings", cwd=trained).code == 2
+    assert unbroken("--version", cwd=trained).out.startswith("unbroken ")

@@ -25,7 +25,7 @@ LAYERS = (
     {"cli", "report", "proving"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-FACES = {"", "sb3", "run", "testing"}
+FACES = {"", "__main__", "sb3", "testing"}
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
 FRAMEWORKS = frozenset(
     {"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"}

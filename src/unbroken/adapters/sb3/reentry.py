@@ -64,17 +64,18 @@ def reenter(
     `model` and everything around it, the global generators included, are in the state of `position`.
     """
     arguments = call.arguments
+    steps = position.steps  # the position moves on with the rollout
     episodes = model._episode_num - position.episodes_before
     muted = [Muted(arguments["callback"], "on_rollout_start")]
     shown: dict[str, object] = {}
     if isinstance(model, OffPolicyAlgorithm):
         shown["train_freq"] = arguments["train_freq"]
-        arguments["train_freq"] = _rest(arguments["train_freq"], position.steps, episodes)
+        arguments["train_freq"] = _rest(arguments["train_freq"], steps, episodes)
     else:
         shown["n_rollout_steps"] = arguments["n_rollout_steps"]
-        arguments["n_rollout_steps"] -= position.steps
+        arguments["n_rollout_steps"] -= steps
         muted.append(Muted(arguments["rollout_buffer"], "reset"))
-    with _noise(model, position.steps), _counts(arguments["callback"], position.steps, episodes, shown):
+    with _noise(model, steps), _counts(arguments["callback"], steps, episodes, shown):
         try:
             result = original(*call.args, **call.kwargs)
         finally:
@@ -83,7 +84,7 @@ def reenter(
     if not isinstance(result, RolloutReturn):
         return result
     return RolloutReturn(
-        result.episode_timesteps + position.steps * model.n_envs,
+        result.episode_timesteps + steps * model.n_envs,
         result.n_episodes + episodes,
         result.continue_training,
     )

@@ -1,0 +1,109 @@
+"""Runs trainings in child processes for the tests, so that they can be killed.
+
+Imports once, then forks for every order that it reads, one JSON object a line; answers with the child's
+exit status. A resumed run gets its child from another runner than the killed one: another interpreter,
+with another hash seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from tests.adapters.sb3 import trainings
+from tests.adapters.sb3.trainings import weights
+from unbroken.adapters.sb3.source import TrainingSource
+from unbroken.sb3 import CheckpointCallback
+
+
+class Killer(BaseCallback):
+    """Ends the process as nothing else can, in the middle of a step.
+
+    Waits for the save that is under way: where the run goes on from must not depend on the machine's load.
+    """
+
+    def __init__(self, at: int, ours: CheckpointCallback) -> None:
+        super().__init__()
+        self.at = at
+        self.ours = ours
+
+    def _on_step(self) -> bool:
+        if self.n_calls == self.at:
+            session = self.ours._session
+            assert session is not None and session._engine is not None
+            session._engine._writer.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+
+def leave_cold(places: list[str]) -> None:
+    """Let restores forget these parts: they stay as the new process has built them."""
+    plan = TrainingSource.plan
+
+    def cold(self: TrainingSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+        return plan(self, saved, keep=[*keep, *places], trusted=trusted)
+
+    TrainingSource.plan = cold  # type: ignore[method-assign]
+
+
+def draws(model: Any) -> dict[str, Any]:
+    """Return what every generator gives next."""
+    observations = model.env.reset()
+    return {
+        "python": random.random(),
+        "numpy": np.random.random(),
+        "torch": torch.rand(1).item(),
+        "action": np.asarray(model.action_space.sample()).tolist(),
+        "reset": {"": np.asarray(observations).tolist()},
+    }
+
+
+def train(order: dict[str, Any]) -> None:
+    gymnasium.logger.min_level = gymnasium.logger.ERROR
+    torch.set_num_threads(1)
+    leave_cold(order.get("cold", []))
+    model = getattr(trainings, order["case"])(**order.get("options", {}))
+    ours = CheckpointCallback(order["save_freq"], order["root"], "job")
+    callbacks: list[BaseCallback] = [ours]
+    if order.get("kill"):
+        callbacks.append(Killer(order["kill"], ours))
+    if order.get("without"):
+        callbacks = []
+    model.learn(order["steps"], callback=callbacks)
+    result = {"weights": {k: v.hex() for k, v in weights(model).items()}, "draws": draws(model)}
+    Path(order["out"]).write_text(json.dumps(result))
+    model.env.close()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            with open(order["log"], "ab", buffering=0) as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            try:
+                train(order)
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

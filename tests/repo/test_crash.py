@@ -197,6 +197,38 @@ def test_a_full_disk_keeps_what_was_and_gives_back_what_it_took(name: str) -> No
             assert not any(key.startswith("packs/") for key in left)
 
 
+def test_the_order_of_a_save_and_of_a_deletion() -> None:
+    store = FaultyStore(MemoryStore())
+    repository = Repository.over(store, "job", create=True)
+    with repository.writer(token=tokens(1)) as writer:
+        writer.mark_pending(Step(1), "schedule")
+        del store.operations[:]
+        first = writer.write(snapshot(), meta(1))
+        kinds = [_kind(operation.key) for operation in store.operations]
+        assert kinds == [
+            "pack", "idx", "document", "document", "document", "meta", "manifest", "commit", "latest", "pending",
+        ]  # fmt: skip
+        writer.write(snapshot(b"new", step=2), meta(2))
+        del store.operations[:]
+        writer.retain(plan_retention(repository.commits(), keep_last=1))
+        assert {operation.name for operation in store.operations[1:]} == {"delete"}
+        assert [operation.key for operation in store.operations[:2]] == [
+            layout.LOW_WATER,
+            layout.commit(first.sequence),
+        ]
+        kinds = [_kind(operation.key) for operation in store.operations[2:]]
+        assert kinds == ["manifest", "meta", "document", "document", "document", "idx", "pack"]
+
+
+def _kind(key: str) -> str:
+    if key.startswith(layout.COMMITS):
+        return "commit"
+    name, _, ending = key.rpartition("/")[2].rpartition(".")
+    if ending in ("pack", "idx"):
+        return ending
+    return name if name in ("meta", "manifest", "latest", "pending") else "document"
+
+
 def test_a_writer_goes_on_after_a_save_that_failed() -> None:
     before, _ = PHASES["second save"]
     base = prepared(before)
@@ -209,7 +241,8 @@ def test_a_writer_goes_on_after_a_save_that_failed() -> None:
             with contextlib.suppress(StoreError), repository.writer(token=tokens(2)) as writer:
                 with contextlib.suppress(StoreError):
                     writer.write(snapshot(*state(200), step=200), meta(200))
-                after = writer.write(snapshot(*state(250), step=250), meta(250))
+                # the same content: nothing of what the failed save has removed may be counted on
+                after = writer.write(snapshot(*state(200), step=200), meta(200))
                 writer.sweep()
                 assert repository.commits()[0] == after
                 assert_sound(repository)

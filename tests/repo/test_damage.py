@@ -6,15 +6,19 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from unbroken.errors import CorruptObject
 from unbroken.format import layout
+from unbroken.format import manifest as manifests
 from unbroken.format.compression import Codec, Compression
+from unbroken.format.digest import digest_of
 from unbroken.format.document import CHUNK
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
+from unbroken.repo.seal import seal
 from unbroken.store.memory import MemoryStore
 
 from .states import meta, noise, same, snapshot, tokens
@@ -168,14 +172,55 @@ def test_damage_in_a_shared_blob_is_found_in_both_and_healed_by_the_next_save(ru
     assert fresh(run).verify(newest) == [], "and the old checkpoints find it there"
 
 
-def test_a_missing_pack_is_not_built_on(run: Path) -> None:
+@pytest.mark.parametrize("how", ["missing", "cut off", "without index"])
+def test_an_unusable_pack_is_not_built_on(run: Path, how: str) -> None:
     big = max((run / "packs").rglob("*.pack"), key=lambda path: path.stat().st_size)
-    big.unlink()
+    if how == "missing":
+        big.unlink()
+    elif how == "cut off":
+        big.write_bytes(big.read_bytes()[:CHUNK])
+    else:
+        big.with_suffix(".idx").unlink()
     repository = fresh(run)
     with repository.writer(token=tokens(7)) as writer:
         state = snapshot(b"other", SHARED, step=9)
         after = writer.write(state, meta(9))
     assert same(fresh(run).load(after), state)
+
+
+def test_a_pack_whose_index_is_lost_stays_while_it_is_needed(run: Path) -> None:
+    newest, _ = fresh(run).commits()
+    big = max((run / "packs").rglob("*.pack"), key=lambda path: path.stat().st_size)
+    index = big.with_suffix(".idx").read_bytes()
+    for damaged in (b"", None):
+        if damaged is None:
+            big.with_suffix(".idx").unlink()
+        else:
+            big.with_suffix(".idx").write_bytes(damaged)
+        with fresh(run).writer(token=tokens(7)) as writer:
+            writer.sweep()
+        assert big.exists(), "the index can be made anew from the pack"
+    big.with_suffix(".idx").write_bytes(index)
+    assert fresh(run).verify(newest) == []
+
+
+def test_a_pickle_that_the_manifest_hides_is_refused() -> None:
+    """Somebody leaves the pickle out of the manifest, so that no signature seems to be needed."""
+    store = MemoryStore()
+    repository = Repository.over(store, "job", create=True)
+    with repository.writer(signing_key=lambda: b"k" * 32) as writer:
+        commit = writer.write(snapshot(opaque=True), meta(1))
+    forged = msgspec.structs.replace(repository.manifest(commit), opaque=[], signature=None)
+    data = manifests.encode(forged)
+    store.put(f"{commit.directory}/{layout.MANIFEST}", data)
+    commit = msgspec.structs.replace(commit, manifest_digest=digest_of(data))
+    store.put(layout.commit(commit.sequence), seal(commit))
+    repository = Repository.over(store, "job")
+    assert repository.signature_valid(repository.commits()[0]) is None
+    with pytest.raises(CorruptObject, match="model/callback"):
+        repository.load(commit)
+    assert [fault.component for fault in repository.verify(commit)] == ["counters"]
+    assert list(repository.load(commit, ["policy_weights"]).components) == ["policy_weights"]
 
 
 def test_a_document_that_lies_about_its_component_is_refused(run: Path) -> None:

@@ -134,6 +134,51 @@ def test_an_epoch_that_claimed_and_slept_cannot_start_later(store: MemoryStore) 
     assert opened(store).commits() == [commit]
 
 
+class _Asleep(FaultyStore):
+    """Falls asleep when it is about to write a start record."""
+
+    def __init__(self, inner: ByteStore) -> None:
+        super().__init__(inner)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        if key.endswith(".start.json"):
+            self.reached.set()
+            assert self.go_on.wait(60)
+        return super().put_if_absent(key, data)
+
+
+def test_a_sleeper_cannot_declare_void_what_its_successor_has_resumed_from(store: MemoryStore) -> None:
+    asleep = _Asleep(store)
+    outcome: list[BaseException] = []
+
+    def start(claimed: fencing.Claim) -> None:
+        try:
+            fencing.start(asleep, claimed)
+        except Fenced as error:
+            outcome.append(error)
+
+    def claim_and_fall_asleep() -> None:
+        claimed = fencing.claim(store, token=tokens(2), owner=process(2), job="job", time=0.0)
+        threading.Thread(target=start, args=(claimed,), daemon=True).start()
+        assert asleep.reached.wait(60), "it has listed the commits, and not yet seen the one that comes now"
+
+    first = opened(_Overtaken(store, claim_and_fall_asleep, after=False)).writer(
+        owner=process(1), token=tokens(1)
+    )
+    with pytest.raises(Fenced):
+        first.write(snapshot(), meta(1))
+    opened(store).writer(owner=process(3), token=tokens(3))
+    resumed_from = opened(store).commits()
+    assert len(resumed_from) == 1
+    asleep.go_on.set()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon:
+            thread.join(60)
+    assert len(outcome) == 1
+    assert opened(store).commits() == resumed_from
+
+
 def test_a_damaged_start_record_hides_no_more_than_it_did(store: MemoryStore) -> None:
     first = opened(store).writer(owner=process(1), token=tokens(1)).write(snapshot(), meta(1))
     second_writer = opened(store).writer(owner=process(2), token=tokens(2))

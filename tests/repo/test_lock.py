@@ -103,6 +103,13 @@ def test_a_lost_lock_is_made_up_for_by_the_record(tmp_path: Path, holder: subpro
         Repository.open(tmp_path, "job").writer()
 
 
+def test_a_lost_record_is_made_up_for_by_the_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    (tmp_path / "job" / layout.LEASE).unlink()
+    with pytest.raises(RunBusy, match="another process"):
+        Repository.open(tmp_path, "job").writer()
+    assert holder.poll() is None
+
+
 def test_this_process_cannot_open_a_run_twice(tmp_path: Path) -> None:
     repository = Repository.open(tmp_path, "job", create=True)
     with repository.writer(), pytest.raises(RunBusy, match="This process already writes"):

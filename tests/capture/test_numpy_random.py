@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import BitGenerator, Generator, RandomState, SeedSequence
+from numpy.random.bit_generator import ISeedSequence
 
 from unbroken.capture.numpy_random import BIT_GENERATORS, POLICY
 from unbroken.errors import NotCapturable
@@ -150,11 +151,35 @@ def test_a_sequence_of_any_entropy(travel: Travel) -> None:
 
 
 def test_a_stream_seeded_in_the_old_way_has_no_sequence(travel: Travel) -> None:
-    original, twin = Holder(rs=RandomState(3)), Holder(rs=RandomState(4))
+    original = Holder(rs=RandomState(3), new=RandomState(5))
+    twin = Holder(rs=RandomState(4), new=None)
     assert original.rs._bit_generator.seed_seq is None
     original.rs.normal()
     carry(original, twin, travel)
-    assert twin.rs.normal(size=100).tolist() == original.rs.normal(size=100).tolist()
+    for name in ("rs", "new"):
+        left, right = getattr(original, name), getattr(twin, name)
+        assert right._bit_generator.seed_seq is None
+        assert right.normal(size=100).tolist() == left.normal(size=100).tolist()
+
+
+class OwnSequence:
+    """A seed sequence of a user's own."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return np.arange(n_words, dtype=dtype)
+
+
+ISeedSequence.register(OwnSequence)
+
+
+def test_a_sequence_of_a_users_own_stays_the_twins(travel: Travel) -> None:
+    sequence: Any = OwnSequence  # the stubs do not know that any ISeedSequence will do
+    original, twin = Holder(bits=np.random.PCG64(sequence())), Holder(bits=np.random.PCG64(sequence()))
+    own = twin.bits.seed_seq
+    original.bits.random_raw(5)
+    carry(original, twin, travel)
+    assert twin.bits.seed_seq is own
+    assert twin.bits.random_raw() == original.bits.random_raw()
 
 
 def test_the_gaussian_in_reserve(travel: Travel) -> None:
@@ -257,6 +282,16 @@ def test_a_forged_bit_generator_is_refused_and_the_live_one_is_not_touched(forge
     if forged is not None:  # nothing: a skeleton, which leaves the twin's state alone
         assert graft.errors != []
     assert twin.bits.state == np.random.PCG64(4).state
+
+
+@pytest.mark.parametrize("position", [-1, 625, 2**31, True, "0"])
+@pytest.mark.parametrize(("name", "part"), [("MT19937", "pos"), ("Philox", "buffer_pos")])
+def test_a_forged_position_does_not_read_beyond(name: str, part: str, position: Value) -> None:
+    saved = capture({"it": Holder(bits=BIT_GENERATORS[name](3))}, POLICY)
+    state: Any = node_of(saved, "bits").v
+    outer = state.v["state"].v
+    (outer["state"].v if part == "pos" else outer)[part] = position
+    assert plan(saved, {"it": Holder(bits=BIT_GENERATORS[name](3))}, POLICY).errors != []
 
 
 @pytest.mark.parametrize("pool", [0, 3, 2**40, "4", None])

@@ -412,6 +412,22 @@ def test_rows_of_a_ring_that_were_never_written_cost_nothing(rows: int, travel: 
     assert fresh.observations[:, 0].tolist() == [1.0] * rows + [0.0] * (8 - rows)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_and_the_host(travel: Travel) -> None:
+    base = torch.randn(5000, device="cuda")
+    original = Holder(p=nn.Parameter(base[:10]), rest=base[10:], column=base.view(-1, 50)[:, 3])
+    twin = Holder(p=nn.Parameter(torch.zeros(10, device="cuda")), rest=None, column=None)
+    carry(original, twin, travel)
+    assert {t.device.type for t in vars(twin).values()} == {"cuda"}
+    assert all(torch.equal(getattr(twin, key), value) for key, value in vars(original).items())
+    saved = capture({"it": original}, POLICY)
+    host = Holder(p=nn.Parameter(torch.zeros(10)), rest=torch.zeros(4990), column=None)
+    plan(saved, {"it": host}, POLICY).apply()
+    assert {t.device.type for t in vars(host).values()} == {"cpu"}
+    assert torch.equal(host.rest, base[10:].cpu())
+
+
 # ---------------------------------------------------------------------- what cannot be saved
 
 

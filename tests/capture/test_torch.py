@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -369,6 +371,63 @@ def test_a_lazy_module_has_to_have_run() -> None:
 def test_a_scripted_module_is_named() -> None:
     with pytest.raises(NotCapturable, match="it/net"):
         capture({"it": Holder(net=torch.jit.script(nn.Linear(2, 2)))}, POLICY)
+
+
+def everything(seed: int) -> Holder:
+    """One object with all kinds of tensors and generators, sharing what can be shared."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    bits = np.random.PCG64(seed)
+    base = torch.randn(6, 7)
+    vector = torch.randn(12)
+    normal = torch.distributions.Normal(torch.randn(2), torch.ones(2))
+    net = nn.Sequential(nn.Linear(7, 40), nn.BatchNorm1d(40))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(base).sum().backward()
+    optimizer.step()
+    it = Holder(
+        bf16=torch.randn(5).to(torch.bfloat16),
+        fp8=torch.randn(5).to(torch.float8_e4m3fn),
+        flags=torch.randn(5) > 0,
+        waves=torch.randn(3, dtype=torch.complex64),
+        scalar=torch.randn(()),
+        empty=torch.empty(0, 3),
+        transposed=base.t(),
+        base=base,
+        row=base[2],
+        halves=[nn.Parameter(vector[:6]), nn.Parameter(vector[6:].view(2, 3))],
+        vector=vector,
+        net=net,
+        optimizer=optimizer,
+        normal=normal,
+        values=[torch.Size([2, seed]), torch.device("cpu"), torch.bfloat16, torch.strided],
+        torch_generator=torch.Generator().manual_seed(seed),
+        generators=[np.random.Generator(bits), np.random.Generator(bits)],
+        kinds=[getattr(np.random, kind)(seed) for kind in ("MT19937", "Philox", "SFC64", "PCG64DXSM")],
+        spawned=rng.spawn(seed),
+        rng=rng,
+        legacy=np.random.RandomState(seed),
+        python=random.Random(seed),
+    )
+    it.legacy.randn(seed)
+    vars(it)["itself"] = it
+    return it
+
+
+def test_everything_at_once(travel: Travel) -> None:
+    original, twin = everything(3), everything(4)
+    carry(original, twin, travel)
+    assert twin.itself is twin
+    twin.vector.zero_()
+    assert not twin.halves[0].any() and not twin.halves[1].any()
+
+
+def test_everything_at_once_over_little(travel: Travel) -> None:
+    """Only what may never be built has to be there."""
+    original, fresh = everything(3), everything(4)
+    twin = Holder(net=fresh.net, optimizer=fresh.optimizer, halves=fresh.halves)
+    carry(original, twin, travel)
+    assert twin.row.untyped_storage().data_ptr() == twin.base.untyped_storage().data_ptr()
 
 
 # ---------------------------------------------------------------------- values

@@ -155,7 +155,7 @@ class MetMemory:
     def finish(self, walk: Walk) -> None:
         """Write the span that the tensors cover, and where in it each one lies."""
         first = self.tensors[0].tensor
-        if len(self.tensors) == 1 and is_thin(first):
+        if len(self.tensors) == 1 and (first.is_contiguous() or is_thin(first)):
             self.node.v = _write(_flat_bytes(first), first.dtype, walk)
             return
         # Aligned to the largest element, so that every tensor's offset counts in its own elements.

@@ -139,15 +139,15 @@ def _same(a: Any, b: Any) -> bool:
 # ---------------------------------------------------------------------- bit generators
 
 
-def _set(generator: BitGenerator, state: dict[str, Any], sequence: SeedSequence | None) -> None:
+def _set(generator: BitGenerator, state: dict[str, Any], sequence: object) -> None:
     own: object = generator.seed_seq
     bare: Any = generator  # the stubs know numpy 1's form alone
     if isinstance(bare.__getstate__(), tuple):
         # numpy 2: the one way to bring the spawn count back with the same object.
-        bare.__setstate__((state, own if sequence is None else sequence))
+        bare.__setstate__((state, sequence))
         return
     generator.state = state
-    if sequence is None or sequence is own or not isinstance(own, SeedSequence):
+    if sequence is own or not isinstance(sequence, SeedSequence) or not isinstance(own, SeedSequence):
         return
     wanted, has = sequence.state, own.state
     missing = wanted["n_children_spawned"] - has["n_children_spawned"]
@@ -156,6 +156,20 @@ def _set(generator: BitGenerator, state: dict[str, Any], sequence: SeedSequence 
             "numpy 1 cannot bring the children of a seed sequence back.", hint="Use numpy 2 or newer."
         )
     own.spawn(missing)
+
+
+_POSITIONS = {"pos": 624, "buffer_pos": 4}
+"""Indices into a generator's own words; numpy believes them, and would read beyond."""
+
+
+def _check_positions(state: Any) -> None:
+    outer: dict[str, Any] = state if isinstance(state, dict) else {}
+    inner: Any = outer.get("state")
+    for words in (outer, inner if isinstance(inner, dict) else {}):
+        for part, limit in _POSITIONS.items():
+            at: object = words.get(part, 0)
+            if not (type(at) is int and 0 <= at <= limit):
+                raise Malformed(f"{part} cannot be {at!r:.40}")
 
 
 class BitGeneratorCodec:
@@ -177,9 +191,12 @@ class BitGeneratorCodec:
                 hint="Use one of numpy's own bit generators.",
                 place=walk.place,
             )
-        # A class of the user's own or none (seeded in the way of old) stays the twin's.
-        sequence = value.seed_seq if type(value.seed_seq) is SeedSequence else None
-        return Dict(v={"state": write_plain(state, walk), "sequence": walk.child("sequence", sequence)})
+        fields: dict[str, Value] = {"state": write_plain(state, walk)}
+        bare: Any = value
+        sequence: object = bare.seed_seq  # None, against the stubs, if seeded in the way of old
+        if sequence is None or type(sequence) is SeedSequence:
+            fields["sequence"] = walk.child("sequence", sequence)
+        return Dict(v=fields)  # without the key: of a class of the user's own, which stays the twin's
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         own = isinstance(twin, BitGenerator) and class_name(type(twin)) == cls and graft.claim(twin)
@@ -200,13 +217,16 @@ class BitGeneratorCodec:
     @staticmethod
     def _read(
         payload: Value, kind: type[BitGenerator], own: object, graft: Graft
-    ) -> tuple[dict[str, Any], SeedSequence | None]:
+    ) -> tuple[dict[str, Any], object]:
         if not isinstance(payload, Dict) or payload.v is None or "state" not in payload.v:
             raise Malformed("a bit generator needs a state")
         state = read_plain(payload.v["state"], graft)
-        sequence = graft.value("sequence", payload.v.get("sequence"), own)
-        if sequence is not None and type(sequence) is not SeedSequence:
-            raise Malformed("a bit generator needs a seed sequence or none")
+        sequence = own
+        if "sequence" in payload.v:
+            sequence = graft.value("sequence", payload.v["sequence"], own)
+            if sequence is not None and type(sequence) is not SeedSequence:
+                raise Malformed("a bit generator needs a seed sequence or none")
+        _check_positions(state)
         try:
             kind().state = state
         except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:

@@ -47,15 +47,16 @@ DTYPES: dict[str, torch.dtype] = {
     if isinstance(value, torch.dtype) and _NUMBER.fullmatch(name := str(value).removeprefix("torch."))
 }
 """Dtypes of whole bytes. Quantized ones need more than their bits, and torch crashes without it."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is plain values in memory."""
-    return tensor.layout == torch.strided and _name(tensor.dtype) in DTYPES and not tensor.is_nested
+    return tensor.layout == torch.strided and tensor.dtype in _NAMES and not tensor.is_nested
 
 
 def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 # ---------------------------------------------------------------------- writing
@@ -90,7 +91,9 @@ class TensorCodec:
             fields["grad"] = True
         if extra := _attributes(value):
             fields["attributes"] = Dict(v={key: walk.child(key, item) for key, item in extra.items()})
-        lying = value.detach().resolve_conj().resolve_neg()
+        lying = value.detach()
+        if lying.is_conj() or lying.is_neg():  # lazily computed values, written as what they are
+            lying = lying.resolve_conj().resolve_neg()
         if walk.rows is not None and lying.ndim and walk.rows < lying.shape[0]:
             fields["rows"] = walk.rows
             lying = lying[: walk.rows]
@@ -216,6 +219,8 @@ class TensorCodec:
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """What the program hung on a tensor, without the compiler's marks, which belong to the process."""
     found = vars(tensor)
+    if not found:
+        return {}
     return {key: found[key] for key in sorted(found) if not key.startswith("_dynamo")}
 
 

@@ -46,19 +46,21 @@ class ReplayBuffer:
         self.pos = (row + 1) % len(self.rewards)
         self.full = self.full or self.pos == 0
 
-    def sample(self, size):
-        rows = np.random.randint(0, len(self), size)
+    def sample(self, size, rng):
+        rows = rng.integers(0, len(self), size)
         columns = (self.obs, self.next_obs, self.actions, self.rewards, self.dones)
         return [torch.as_tensor(column[rows]) for column in columns]
 
 
 def q_network(obs_size, actions):
-    return nn.Sequential(nn.Linear(obs_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, actions))
+    return nn.Sequential(
+        nn.Linear(obs_size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, actions)
+    )
 
 
 random.seed(1)
-np.random.seed(1)
 torch.manual_seed(1)
+rng = np.random.default_rng(1)
 
 env = gym.make("CartPole-v1")
 env.action_space.seed(1)
@@ -68,7 +70,7 @@ optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 buffer = ReplayBuffer(10_000, 4)
 
 run = unbroken.Run(args.save_path, every=args.save_every)
-run.track(policy=net, target=target, optimizer=optimizer, buffer=buffer, env=env)
+run.track(policy=net, target=target, optimizer=optimizer, buffer=buffer, env=env, rng=rng)
 v = run.vars
 v.obs, _ = env.reset(seed=1)
 v.episode_return = 0.0
@@ -91,7 +93,7 @@ for step in run.steps(args.timesteps):
         v.episode_return = 0.0
 
     if step >= 500:
-        obs, following, actions, rewards, dones = buffer.sample(64)
+        obs, following, actions, rewards, dones = buffer.sample(64, rng)
         with torch.no_grad():
             goal = rewards + 0.99 * target(following).max(dim=1).values * (1.0 - dones)
         loss = nn.functional.mse_loss(net(obs).gather(1, actions).squeeze(1), goal)

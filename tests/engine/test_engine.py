@@ -489,7 +489,9 @@ def test_a_failed_save_is_loud_at_close_even_if_it_was_told_before(root: Path) -
     engine.close()
 
 
-def test_the_error_of_the_training_stays_the_visible_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_the_training_stays_the_visible_one(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine = engine_of(Training(), root)
     engine.resume()
     repair = break_store(root)
@@ -514,9 +516,7 @@ def test_progress_is_reported_to_who_asks(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "progress"
     training = Training()
     settings = Settings(root=root, job="run", every=Every(steps=10))
-    engine = CheckpointEngine(
-        source_of(training), settings, environment={"UNBROKEN_PROGRESS": str(path)}
-    )
+    engine = CheckpointEngine(source_of(training), settings, environment={"UNBROKEN_PROGRESS": str(path)})
     engine.resume()
     train(engine, training, start=0, until=26)
     assert struct.unpack("<QQ", path.read_bytes()) == (25, 20)
@@ -606,7 +606,7 @@ def test_a_forked_child_saves_nothing_and_holds_nothing(root: Path) -> None:
     engine.resume()
     child = os.fork()
     if child == 0:
-        status = 1
+        status, told = 1, False
         try:
             told = engine.step(1000)
             engine._at_exit()

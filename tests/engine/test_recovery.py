@@ -174,7 +174,12 @@ def test_the_plan_prints_what_would_happen() -> None:
 
 
 def test_a_later_segment_counts_only_after_the_end_of_the_one_before() -> None:
-    done = (commit(1, 0), commit(2, 100, position="end"), commit(3, 100, segment=1), commit(4, 150, segment=1))
+    done = (
+        commit(1, 0),
+        commit(2, 100, position="end"),
+        commit(3, 100, segment=1),
+        commit(4, 150, segment=1),
+    )
     assert [c.sequence for c in of_segment(done, 1)] == [3, 4]
     trained_again = (*done, commit(5, 50), commit(6, 100, position="end"))
     assert of_segment(trained_again, 1) == ()

@@ -23,7 +23,13 @@ def test_the_defaults_are_those_that_are_documented() -> None:
 
 @pytest.mark.parametrize(
     ("root", "job"),
-    [("runs/dqn", "dqn"), (Path("/x/my run!"), "my-run-"), ("/", "run"), ("runs/.hidden", "hidden"), ("a/..", None)],
+    [
+        ("runs/dqn", "dqn"),
+        (Path("/x/my run!"), "my-run-"),
+        ("/", "run"),
+        ("runs/.hidden", "hidden"),
+        ("a/..", None),
+    ],
 )
 def test_the_job_is_named_after_the_root_and_never_random(root: str | Path, job: str | None) -> None:
     assert Settings(root=root).job == (job or Path.cwd().name)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.delegate import delegate_of
 from unbroken.adapters.untracked import UntrackedWarning, untracked
+from unbroken.capture.environments import Verdict, attach
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.rings import ring_of
-from unbroken.capture.environments import Verdict, attach
 from unbroken.capture.source import ENVIRONMENTS, GraftSource, policy_of_loaded
 from unbroken.engine import changes
 from unbroken.engine.engine import CheckpointEngine
@@ -45,6 +45,10 @@ RESERVED = ("vars", "counters", "generators")
 
 class Variables:
     """Attributes that come back: `run.vars.obs = obs`."""
+
+    if TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:  # only for names that are not set
         raise AttributeError(f"run.vars.{name} was never set; set it before the loop begins.")

@@ -45,7 +45,9 @@ def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> lis
     if not suspects:
         return []
     known = _reachable(tracked)
-    return sorted(name for name, value in suspects.items() if id(value) not in known and not _part(value, known))
+    return sorted(
+        name for name, value in suspects.items() if id(value) not in known and not _part(value, known)
+    )
 
 
 def _loaded_kinds() -> tuple[type, ...]:

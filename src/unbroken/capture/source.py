@@ -91,7 +91,9 @@ class GraftSource:
 
     def sick_components(self, snapshot: Snapshot) -> list[str]:
         """Return the components whose weights hold NaN or infinity."""
-        return [name for name in WEIGHTS if name in snapshot.components and not finite(snapshot.components[name])]
+        return [
+            name for name in WEIGHTS if name in snapshot.components and not finite(snapshot.components[name])
+        ]
 
     def threads(self) -> dict[str, str]:
         """Return the thread counts that PyTorch computes with, if it is in use."""

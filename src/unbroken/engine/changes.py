@@ -95,10 +95,10 @@ class Change:
     @property
     def kind(self) -> LeafKind:
         """`structure` if either side is one."""
-        kinds = {leaf.kind for leaf in (self.birth, self.now) if leaf is not None}
-        if len(kinds) == 2 and "structure" not in kinds:
-            return "callable"
-        return "structure" if "structure" in kinds else next(iter(kinds), "value")
+        kinds = [leaf.kind for leaf in (self.birth, self.now) if leaf is not None]
+        if "structure" in kinds:
+            return "structure"
+        return "callable" if "callable" in kinds else "value"
 
     def __str__(self) -> str:
         return f"{self.place}: {_text(self.birth)} -> {_text(self.now)}"
@@ -136,7 +136,7 @@ def find_changes(birth: Snapshot, now: Snapshot, saved: Snapshot) -> list[Change
             continue
         if any(ancestor in whole for ancestor in _ancestors(place)):
             continue
-        if a is None or b is None or "structure" in (a.kind, b.kind):
+        if a is None or b is None or a.kind != b.kind or a.kind == "structure":
             whole.add(place)
         if _text(b) == _text(c):
             continue

@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from unbroken.engine import fingerprint
+from unbroken.engine.faults import Traces
 from unbroken.engine.metadata import Circumstances, describe
 from unbroken.engine.progress import VARIABLE, Progress
-from unbroken.engine.faults import Traces
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.resume import read_traces, resume_run
@@ -106,7 +106,7 @@ class CheckpointEngine:
         if self._run is not None:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
         self._versions = fingerprint.versions()
-        threads = self._source.threads() if isinstance(self._source, KnowsThreads) else {}
+        threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
         self._fingerprint = fingerprint.fingerprint(threads)
         repository = self._read = self._repository(create=True)
         traces = read_traces(repository, self._process)
@@ -148,7 +148,9 @@ class CheckpointEngine:
         report = found.report(
             versions=self._versions, fingerprint=self._fingerprint, seconds=self._clock() - started
         )
-        run.append_history(found.history(report, job=self.settings.job, process=self._process, time=self._now()))
+        run.append_history(
+            found.history(report, job=self.settings.job, process=self._process, time=self._now())
+        )
         return report
 
     # ------------------------------------------------------------------ saving
@@ -255,7 +257,10 @@ class CheckpointEngine:
         settings, repository = self.settings, self._opened_repository()
         run.retain(
             plan_retention(
-                repository.commits(), keep_last=settings.keep_last, best=settings.best, keep_first=settings.keep_first
+                repository.commits(),
+                keep_last=settings.keep_last,
+                best=settings.best,
+                keep_first=settings.keep_first,
             )
         )
 
@@ -315,7 +320,9 @@ class CheckpointEngine:
 
     def _opened(self) -> RunWriter:
         if self._run is None:
-            raise ConfigError("The engine is not running.", hint="Call resume() before saving; once closed it is over.")
+            raise ConfigError(
+                "The engine is not running.", hint="Call resume() before saving; once closed it is over."
+            )
         return self._run
 
     # ------------------------------------------------------------------ closing

@@ -67,7 +67,10 @@ def classify(traces: Traces) -> Fault:
         return Fault(FaultKind.NONE)
     who = traces.owner or "the last process"
     if traces.closed:
-        return Fault(FaultKind.CLEAN, f"{who} closed the run" + (f" after {traces.last_words}" if traces.last_words else ""))
+        return Fault(
+            FaultKind.CLEAN,
+            f"{who} closed the run" + (f" after {traces.last_words}" if traces.last_words else ""),
+        )
     if not traces.same_host:
         return Fault(FaultKind.HARD, _with_pending(f"{who} ended without closing the run", traces))
     if not traces.same_boot:
@@ -77,7 +80,7 @@ def classify(traces: Traces) -> Fault:
 
 def with_damage(fault: Fault, reasons: tuple[str, ...]) -> Fault:
     """Return the fault once checkpoints were found damaged."""
-    if not reasons:
+    if len(reasons) == 0:
         return fault
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return replace(fault, kind=FaultKind.DATA, detail=f"{reasons[0]}{more}; before that, {fault}")

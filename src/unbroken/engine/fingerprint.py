@@ -50,7 +50,10 @@ def fingerprint(threads: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def differences(
-    saved: Mapping[str, str], now: Mapping[str, str], saved_versions: Mapping[str, str], now_versions: Mapping[str, str]
+    saved: Mapping[str, str],
+    now: Mapping[str, str],
+    saved_versions: Mapping[str, str],
+    now_versions: Mapping[str, str],
 ) -> list[str]:
     """Return one phrase for each thing that may change the low bits; empty if nothing does.
 

@@ -28,9 +28,9 @@ class Circumstances:
     time: float
     process: Process
     episodes: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    fingerprint: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds_blocked: float = 0.0
 
 

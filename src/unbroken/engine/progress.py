@@ -34,7 +34,7 @@ class Progress:
         except OSError as error:
             raise ConfigError(f"{VARIABLE}={path!r} cannot be written: {error.strerror}.") from error
         # A forked environment worker must not look like the trainer to who kills by this file.
-        mine = weakref.ref(self)
+        mine: weakref.ref[Progress] = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(mine))
 
     def step(self, step: int) -> None:

@@ -72,7 +72,7 @@ class Evidence:
 
     commits: tuple[Commit, ...]
     unreadable: tuple[str, ...] = ()
-    damaged: Mapping[Sequence, str] = field(default_factory=dict)
+    damaged: Mapping[Sequence, str] = field(default_factory=dict[Sequence, str])
     rebuild: str = "no rollouts were recorded"
 
 
@@ -128,7 +128,8 @@ class RecoveryPlan:
         return tuple(f"{_name(attempt)}: {attempt.obstacle}" for attempt in before)
 
     def __str__(self) -> str:
-        first, lines, reached = self.first, [], False
+        first, reached = self.first, False
+        lines: list[str] = []
         for attempt in self.attempts:
             mark = "->" if attempt is first else ("  " if reached or attempt.obstacle else "->")
             reached = reached or attempt is first

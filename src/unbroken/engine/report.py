@@ -40,8 +40,8 @@ class ResumeReport:
     changes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    promises: Mapping[str, Promise] = field(default_factory=dict)
-    facts: Mapping[str, object] = field(default_factory=dict)
+    promises: Mapping[str, Promise] = field(default_factory=dict[str, Promise])
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])
     steps_lost: int | None = None
     seconds: float = 0.0
     where: str = ""
@@ -91,7 +91,7 @@ class ResumeReport:
 
 
 def _facts(facts: Mapping[str, object]) -> list[str]:
-    found = []
+    found: list[str] = []
     rate = facts.get("learning_rate")
     if isinstance(rate, (int, float)):
         found.append(f"learning rate {rate:g}")

@@ -51,7 +51,9 @@ def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: C
             continue
         keep.append(change.place)
         what = "the new one is used" if verdict is Verdict.NEW_VALUE else "starts fresh"
-        reports.append(f"{change} ({'allowed, so the run is no longer exact' if verdict is Verdict.ERROR else what})")
+        reports.append(
+            f"{change} ({'allowed, so the run is no longer exact' if verdict is Verdict.ERROR else what})"
+        )
     return Judged(tuple(keep), tuple(reports), tuple(errors.values()), frozenset(errors))
 
 
@@ -141,7 +143,7 @@ def _apply(graft: Graft) -> None:
 
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
     state = source.capture()
-    volatile = source.volatile() if isinstance(source, NamesVolatile) else frozenset()
+    volatile = source.volatile() if isinstance(source, NamesVolatile) else frozenset[str]()
     explained = {*judged.keep, *(d.place for d in graft.differences if d.level in _NOT_COMPARED)}
     wrong = [d for d in compare(saved, state, volatile=volatile) if not within(d.place, explained)]
     if wrong:

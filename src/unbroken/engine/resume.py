@@ -57,8 +57,8 @@ class Resumption:
     adopted: bool = False
     changes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    promises: Mapping[str, Promise] = field(default_factory=dict)
-    facts: Mapping[str, object] = field(default_factory=dict)
+    promises: Mapping[str, Promise] = field(default_factory=dict[str, Promise])
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])
     steps_lost: int | None = None
     where: str = ""
 

@@ -64,7 +64,8 @@ class Every:
 def _number(interval: object) -> int:
     if isinstance(interval, bool) or not isinstance(interval, int):
         raise ConfigError(
-            f"{interval!r} is no interval between saves.", hint="Give a number of steps, or Every(seconds=60)."
+            f"{interval!r} is no interval between saves.",
+            hint="Give a number of steps, or Every(seconds=60).",
         )
     return interval
 

@@ -49,7 +49,7 @@ class Settings:
     resume: Resume = "auto"
     worst_tier: WorstTier = "rebuilt"
     strict: bool = False
-    allow_changed: Collection[str] = field(default_factory=frozenset)
+    allow_changed: Collection[str] = field(default_factory=frozenset[str])
     trust: bool = False
     keep_first: bool = False
     document_format: DocumentFormat = "json"

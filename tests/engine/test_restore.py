@@ -1,0 +1,242 @@
+"""A restore touches nothing until everything fits, and checks what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine.training import Training, engine_of, source_of, train
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.engine.changes import Change, Verdict
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.restore import restore
+from unbroken.engine.settings import Settings
+from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
+from unbroken.state.graft import Graft
+from unbroken.state.snapshot import Snapshot
+
+
+def trained(steps: int = 5) -> Training:
+    training = Training()
+    for _ in range(steps):
+        training.step()
+    return training
+
+
+class Meddling(GraftSource):
+    """A source whose plan goes wrong in a way that the test chooses."""
+
+    def __init__(self, training: Training, meddle: Callable[[Graft, Training], object]) -> None:
+        super().__init__({"training": training}, source_of(training).policy)
+        self.training = training
+        self.meddle = meddle
+
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        graft = super().plan(saved, keep=keep, trusted=trusted)
+        self.meddle(graft, self.training)
+        return graft
+
+
+def lay(source: GraftSource, saved: Snapshot, **options: Any) -> None:
+    skeleton = source.skeleton()
+    restore(source, saved, birth=skeleton, now=skeleton, **options)
+
+
+def test_the_state_comes_back_in_place() -> None:
+    saved, training = source_of(trained()).capture(), Training()
+    array, generator = training.net.weights, training.generator
+    lay(source_of(training), saved)
+    assert training.net.weights is array
+    assert training.generator is generator
+    assert training.digest() == trained().digest()
+
+
+def test_an_error_in_the_plan_is_found_before_anything_is_touched() -> None:
+    saved, training = source_of(trained()).capture(), Training()
+    source = Meddling(training, lambda graft, _: graft.error("does not fit."))
+    with pytest.raises(StateMismatch, match=r"does not fit\."):
+        lay(source, saved)
+    assert training.digest() == Training().digest()
+
+
+def test_a_write_that_does_not_hold_is_seen_in_the_read_back() -> None:
+    saved, training = source_of(trained()).capture(), Training()
+
+    def spoil(graft: Graft, live: Training) -> None:
+        graft.write(live.net.weights.__setitem__, (2, 2), 9.0)
+
+    with pytest.raises(RestoreFailed, match="training/net/weights"):
+        lay(Meddling(training, spoil), saved)
+
+
+def test_a_write_that_raises_is_told_as_a_failed_restore() -> None:
+    saved, training = source_of(trained()).capture(), Training()
+
+    def explode() -> None:
+        raise OSError("the simulator is gone")
+
+    with pytest.raises(RestoreFailed, match="simulator is gone") as raised:
+        lay(Meddling(training, lambda graft, _: graft.write(explode)), saved)
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_what_wall_clocks_show_is_not_compared() -> None:
+    saved, training = source_of(trained()).capture(), Training()
+    source = Meddling(training, lambda graft, live: graft.write(setattr, live, "count", 77))
+    with pytest.raises(RestoreFailed):
+        lay(source, saved)
+    source.volatile = lambda: frozenset({"count"})  # type: ignore[method-assign]
+    lay(source, saved)
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_the_source_has_the_last_word_on_a_change(verdict: Verdict) -> None:
+    saved = source_of(trained()).capture()
+    birth = source_of(Training()).skeleton()
+    training = Training(rate=0.1)
+    asked = list[Change]()
+
+    def judge(change: Change) -> Verdict:
+        asked.append(change)
+        return verdict
+
+    source = source_of(training, judge=judge)
+    if verdict is Verdict.ERROR:
+        with pytest.raises(StateMismatch, match=r"training/rate: 0\.5 -> 0\.1"):
+            restore(source, saved, birth=birth, now=source.skeleton())
+        assert training.count == 0
+        restored = restore(source, saved, birth=birth, now=source.skeleton(), allowed={"rate"})
+        assert "no longer exact" in restored.reports[0]
+    else:
+        restore(source, saved, birth=birth, now=source.skeleton())
+    assert training.count == 5
+    assert training.rate == (0.5 if verdict is Verdict.SAVED else 0.1)
+    assert {change.place for change in asked} == {"training/rate"}
+
+
+def test_an_array_of_another_shape_stays_as_built_if_that_is_allowed() -> None:
+    saved = source_of(trained()).capture()
+    birth = source_of(Training()).skeleton()
+    training = Training(width=8)
+    source = source_of(training)
+    restored = restore(source, saved, birth=birth, now=source.skeleton(), allowed={"weights"})
+    assert training.net.weights.shape == (8, 8)
+    assert training.count == 5
+    assert any("allowed" in report for report in restored.reports)
+
+
+# ---------------------------------------------------------------------- trust
+
+
+class Odd:
+    """Has no attributes that a walk could see: it can only be pickled."""
+
+    __slots__ = ()
+    loaded = list[str]()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Odd.build, ("built",)
+
+    @classmethod
+    def build(cls, word: str) -> Odd:
+        cls.loaded.append(word)
+        return cls()
+
+
+def odd_engine(root: Path, **settings: Any) -> tuple[CheckpointEngine, dict[str, object]]:
+    state: dict[str, object] = {"odd": Odd(), "x": 0}
+    source = GraftSource({"state": state}, policy_of_loaded())
+    return CheckpointEngine(source, Settings(root=root, job="run", **settings), environment={}), state
+
+
+@pytest.fixture
+def pickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with a pickled part, signed with a key that is then gone, and an older checkpoint below it."""
+    monkeypatch.setenv("UNBROKEN_KEY", "k" * 32)
+    engine, state = odd_engine(tmp_path)
+    engine.resume()
+    state["x"] = 5
+    engine.save(5, reason="test", wait=True)
+    engine.close()
+    monkeypatch.delenv("UNBROKEN_KEY")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-key-here"))
+    Odd.loaded.clear()
+    return tmp_path
+
+
+def test_a_pickled_part_without_a_valid_signature_stops_the_start_and_runs_nothing(pickled: Path) -> None:
+    engine, state = odd_engine(pickled)
+    with pytest.raises(Untrusted, match="state/odd") as raised:
+        engine.resume()
+    assert raised.value.places == ("state/odd",)
+    assert "UNBROKEN_KEY" in raised.value.hint
+    assert state["x"] == 0
+    assert Odd.loaded == []
+
+
+def test_the_key_or_the_word_of_the_user_lets_it_in(pickled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, state = odd_engine(pickled, trust=True)
+    assert engine.resume().step == 5
+    engine.close()
+    assert state["x"] == 5
+    assert Odd.loaded
+    monkeypatch.setenv("UNBROKEN_KEY", "k" * 32)
+    engine, state = odd_engine(pickled)
+    assert engine.resume().step == 5
+    engine.close()
+
+
+def test_surroundings_that_differ_are_told_and_lower_the_fidelity(tmp_path: Path) -> None:
+    class OnThreads(GraftSource):
+        count = "1"
+
+        def threads(self) -> dict[str, str]:
+            return {"torch threads": self.count}
+
+    def start() -> Any:
+        training = Training()
+        source = OnThreads({"training": training}, source_of(training).policy)
+        engine = CheckpointEngine(source, Settings(root=tmp_path, job="run"), environment={})
+        report = engine.resume()
+        engine.close()
+        return report
+
+    assert start().warnings == ()
+    assert start().warnings == ()
+    OnThreads.count = "4"
+    report = start()
+    assert report.warnings == ("torch threads is 4 and was 1: the low bits may differ",)
+    assert "not exact: policy_weights, training_state" in report.line
+    assert "the low bits may differ" in report.text
+
+
+def test_a_source_may_be_as_small_as_the_contract() -> None:
+    """None of the optional abilities is needed."""
+
+    class Least:
+        def __init__(self, inner: GraftSource) -> None:
+            self.capture, self.skeleton = inner.capture, inner.skeleton
+            self.plan, self.judge = inner.plan, inner.judge
+
+    saved, training = source_of(trained()).capture(), Training()
+    source = Least(source_of(training))
+    restore(source, saved, birth=None, now=source.skeleton())
+    assert training.digest() == trained().digest()
+
+
+def test_state_that_never_reached_a_save_is_nowhere(tmp_path: Path) -> None:
+    training = Training()
+    engine = engine_of(training, tmp_path)
+    engine.resume()
+    train(engine, training, start=0, until=15)
+    engine.close()
+    again = Training()
+    engine = engine_of(again, tmp_path)
+    engine.resume()
+    engine.close()
+    assert again.count == 10
+    assert np.isfinite(again.net.weights).all()

@@ -1,0 +1,96 @@
+"""The public face: which names there are, and how they are called."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import unbroken
+from unbroken import errors
+
+NAMES = [
+    "Best",
+    "CheckpointEngine",
+    "Every",
+    "ResumeReport",
+    "Ring",
+    "Run",
+    "Settings",
+    "UnbrokenError",
+    "UntrackedWarning",
+    "register_env_capturer",
+]
+
+
+def test_the_names_are_these_and_sorted() -> None:
+    assert unbroken.__all__ == NAMES == sorted(NAMES)
+    assert {name for name in dir(unbroken) if name in NAMES} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(unbroken, name))
+
+
+def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Runn'"):
+        unbroken.Runn  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("function", "signature"),
+    [
+        ("Run.track", "(self, **objects)"),
+        ("Run.steps", "(self, total)"),
+        ("Run.stop", "(self)"),
+        ("Run.save", "(self)"),
+        ("Run.record", "(self, *, episodes, **metrics)"),
+        ("Run.close", "(self)"),
+        ("CheckpointEngine.resume", "(self, *, step)"),
+        ("CheckpointEngine.step", "(self, step, *, episodes, metrics)"),
+        ("CheckpointEngine.save", "(self, step, *, reason, position, episodes, metrics, wait)"),
+        ("CheckpointEngine.request_save", "(self, reason)"),
+        ("CheckpointEngine.wait", "(self)"),
+        ("CheckpointEngine.load", "(self, step, *, components)"),
+        ("CheckpointEngine.latest_step", "(self)"),
+        ("CheckpointEngine.close", "(self)"),
+        ("register_env_capturer", "(cls, *, capture, restore, attributes)"),
+    ],
+)
+def test_signatures(function: str, signature: str) -> None:
+    found: object = unbroken
+    for part in function.split("."):
+        found = getattr(found, part)
+    assert callable(found)
+    bare = inspect.signature(found)
+    bare = bare.replace(
+        parameters=[p.replace(annotation=p.empty, default=p.empty) for p in bare.parameters.values()],
+        return_annotation=bare.empty,
+    )
+    assert str(bare) == signature
+
+
+def test_options_are_given_by_keyword() -> None:
+    for cls in (unbroken.Run, unbroken.CheckpointEngine, unbroken.Every, unbroken.Settings):
+        positional = [
+            p.name
+            for p in inspect.signature(cls).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty
+        ]
+        assert positional == [], cls
+
+
+def test_all_errors_have_one_base_and_a_next_step() -> None:
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, Exception)]
+    assert all(issubclass(c, unbroken.UnbrokenError) for c in classes)
+    error = errors.RunBusy("Somebody is here.", hint="Wait.")
+    assert (str(error), error.hint) == ("Somebody is here. Wait.", "Wait.")
+
+
+def test_importing_the_package_imports_nothing_else_of_it() -> None:
+    script = "import sys, unbroken; print(sorted(m for m in sys.modules if m.startswith('unbroken.') or m == 'numpy'))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -6,7 +6,8 @@ environments read exactly that before their next step (Ant's velocity reward rea
 array that belongs to the data is written beside the integration state, and nothing is computed on restore.
 The model is compiled by the program; its numbers are written too, since domain randomisation changes them.
 
-Not captured: arrays whose length follows the number of contacts and constraints (`efc_*`, `contact`).
+Not captured: arrays whose length follows the number of contacts and constraints (`efc_*`, `contact`),
+and which body belongs to which island of them: they lie in memory that MuJoCo allots in each step.
 MuJoCo computes them anew in each step; an environment that reads them *before* its step sees the twin's.
 """
 
@@ -32,6 +33,9 @@ _SIZES = ("nq", "nv", "na", "nu", "nbody", "njnt", "ngeom", "nsite", "nsensordat
 _POINTERS = frozenset({"plugin_data"})
 _ASSETS = ("tex_", "mesh_", "skin_", "hfield_", "names", "paths", "text_", "bvh_", "oct_", "key_")
 """Model arrays that are large and constant: pictures, meshes, names."""
+
+_ISLANDS = frozenset({"dof_island", "map_dof2idof", "map_idof2dof", "map_itree2tree", "tree_island"})
+"""Data arrays of a fixed size whose memory is allotted anew in each step: what is written there is lost."""
 
 _field_names: dict[type, tuple[str, ...]] = {}
 _data_arrays: dict[tuple[int, ...], tuple[str, ...]] = {}
@@ -67,7 +71,7 @@ def _names_of_data(data: Any) -> tuple[str, ...]:
     key = (int(getattr(data.model, "signature", 0)), *_sizes(data.model).values())
     if key not in _data_arrays:
         fresh = _arrays(mujoco.MjData(data.model))
-        _data_arrays[key] = tuple(sorted(fresh))
+        _data_arrays[key] = tuple(sorted(fresh.keys() - _ISLANDS))
     return _data_arrays[key]
 
 

@@ -66,7 +66,8 @@ def test_the_next_draws_are_equal(name: str, travel: Travel) -> None:
     original, twin = Holder(rng=used(name, 3)), Holder(rng=used(name, 8, odd=4))
     own, bits = twin.rng, twin.rng.bit_generator
     carry(original, twin, travel)
-    assert twin.rng is own and twin.rng.bit_generator is bits
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # before, a sequence cannot be set in place
+        assert twin.rng is own and twin.rng.bit_generator is bits
     assert draws(twin.rng) == draws(original.rng)
 
 

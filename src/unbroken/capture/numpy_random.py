@@ -7,9 +7,10 @@ number of children already spawned: a later `spawn()` then gives the children it
 Everything is decoded and tried on a scratch generator while planning: a forged state is refused before
 a live generator is touched.
 
-Not promised: a user's own subclass of BitGenerator (refused unless it has numpy's state dict), and the
-spawn count of a bit generator under numpy 1, which cannot be set from outside (it is spawned
-forward where that gives the saved count, and refused where it does not).
+Under numpy 1 nobody can give a bit generator another seed sequence: where it differs, the generator is
+built anew instead of restored in place.
+
+Not promised: a user's own subclass of BitGenerator (refused unless it has numpy's state dict).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.random.bit_generator import BitGenerator, SeedSequence
 
-from unbroken.errors import NotCapturable, RestoreFailed
+from unbroken.errors import NotCapturable
 from unbroken.state.nodes import Array, Dict, Float, Int, List, Tuple, Value, class_name
 from unbroken.state.policy import Phase, Policy
 from unbroken.types import MISSING
@@ -139,23 +140,26 @@ def _same(a: Any, b: Any) -> bool:
 # ---------------------------------------------------------------------- bit generators
 
 
+_SETTABLE = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+"""Whether a bit generator can be given a seed sequence: from numpy 2 on."""
+
+
+def _new(kind: type[BitGenerator], sequence: object) -> BitGenerator:
+    if _SETTABLE or sequence is None:
+        made: Any = kind()
+        if sequence is None and not _SETTABLE and hasattr(made, "_legacy_seeding"):
+            made._legacy_seeding(0)  # takes the sequence away; the state follows
+        return made  # type: ignore[no-any-return]
+    seeded: Any = kind
+    return seeded(sequence)  # type: ignore[no-any-return]
+
+
 def _set(generator: BitGenerator, state: dict[str, Any], sequence: object) -> None:
-    own: object = generator.seed_seq
     bare: Any = generator  # the stubs know numpy 1's form alone
-    if isinstance(bare.__getstate__(), tuple):
-        # numpy 2: the one way to bring the spawn count back with the same object.
+    if _SETTABLE:
         bare.__setstate__((state, sequence))
-        return
-    generator.state = state
-    if sequence is own or not isinstance(sequence, SeedSequence) or not isinstance(own, SeedSequence):
-        return
-    wanted, has = sequence.state, own.state
-    missing = wanted["n_children_spawned"] - has["n_children_spawned"]
-    if missing < 0 or not _same({**has, "n_children_spawned": wanted["n_children_spawned"]}, wanted):
-        raise RestoreFailed(
-            "numpy 1 cannot bring the children of a seed sequence back.", hint="Use numpy 2 or newer."
-        )
-    own.spawn(missing)
+    else:
+        bare.state = state
 
 
 _POSITIONS = {"pos": 624, "buffer_pos": 4}
@@ -199,19 +203,20 @@ class BitGeneratorCodec:
         return Dict(v=fields)  # without the key: of a class of the user's own, which stays the twin's
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        own = isinstance(twin, BitGenerator) and class_name(type(twin)) == cls and graft.claim(twin)
-        kind = type(twin) if own else BIT_GENERATORS.get(cls.rpartition(":")[2])
+        fits = isinstance(twin, BitGenerator) and class_name(type(twin)) == cls
+        kind = type(twin) if fits else BIT_GENERATORS.get(cls.rpartition(":")[2])
         if kind is None or not issubclass(kind, BitGenerator) or class_name(kind) != cls:
             return graft.refuse(f"{cls} is no bit generator of numpy.", twin)
-        result: Any = twin if own else kind()
-        graft.register(result)
-        if payload is None:
-            return result
+        had: object = twin.seed_seq if isinstance(twin, BitGenerator) and fits else None
         try:
-            state, sequence = self._read(payload, kind, result.seed_seq, graft)
+            state, sequence = (None, had) if payload is None else self._read(payload, kind, had, graft)
         except Malformed as error:
             return graft.refuse(f"{error}.", twin)
-        graft.write(_set, result, state, sequence, phase=Phase.GENERATORS)
+        own = fits and (_SETTABLE or sequence is had) and graft.claim(twin)
+        result: Any = twin if own else _new(kind, sequence)
+        graft.register(result)
+        if state is not None:
+            graft.write(_set, result, state, sequence, phase=Phase.GENERATORS)
         return result
 
     @staticmethod

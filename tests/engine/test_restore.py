@@ -15,7 +15,7 @@ from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
-from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
+from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.graft import Graft
 from unbroken.state.snapshot import Snapshot
 
@@ -73,15 +73,17 @@ def test_a_write_that_does_not_hold_is_seen_in_the_read_back() -> None:
         lay(Meddling(training, spoil), saved)
 
 
-def test_a_write_that_raises_is_told_as_a_failed_restore() -> None:
+@pytest.mark.parametrize("error", [OSError("the simulator is gone"), CorruptObject("the simulator is gone")])
+def test_a_write_that_raises_is_told_as_a_failed_restore(error: Exception) -> None:
+    """Damage that shows only now must not send the recovery to an older checkpoint: live objects were touched."""
     saved, training = source_of(trained()).capture(), Training()
 
     def explode() -> None:
-        raise OSError("the simulator is gone")
+        raise error
 
     with pytest.raises(RestoreFailed, match="simulator is gone") as raised:
         lay(Meddling(training, lambda graft, _: graft.write(explode)), saved)
-    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__ is error
 
 
 def test_what_wall_clocks_show_is_not_compared() -> None:

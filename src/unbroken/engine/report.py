@@ -62,7 +62,7 @@ class ResumeReport:
         if not self.restored:
             parts = [f"starts at step {self.step:,}"]
             if self.reasons:
-                parts[0] += f", because {len(self.reasons)} checkpoints could not be used"
+                parts[0] += ", because nothing that was saved can be used"
             if self.where:
                 parts.append(f"checkpoints in {self.where}")
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
 from unbroken.engine.source import NamesVolatile, Source
-from unbroken.errors import RestoreFailed, StateMismatch, UnbrokenError, Untrusted
+from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import compare
 from unbroken.state.graft import Graft
 from unbroken.state.snapshot import Snapshot
@@ -132,9 +132,9 @@ def _refuse(graft: Graft, judged: Judged) -> None:
 def _apply(graft: Graft) -> None:
     try:
         graft.apply()
-    except UnbrokenError:
+    except RestoreFailed:
         raise
-    except Exception as error:  # whatever a library raises while it is being written to
+    except Exception as error:  # whatever a library raises; damage found now is too late for an older one
         raise RestoreFailed(
             f"The restore failed half-way: {type(error).__name__}: {error}.",
             hint="The objects are in no usable state; start the process again.",

@@ -1,0 +1,52 @@
+"""One line that tells what came back, and below it what else a person should know."""
+
+from __future__ import annotations
+
+from unbroken.engine.faults import Fault, FaultKind
+from unbroken.engine.recovery import RecoveryPlan, Tier
+from unbroken.engine.report import ResumeReport, lowered
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity
+
+EXACT = Promise(Fidelity.EXACT)
+NEARLY = Promise(Fidelity.APPROXIMATE, "nobody looked at this environment")
+SOFT = Fault(FaultKind.SOFT, "process 7 is gone")
+
+
+def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> None:
+    report = ResumeReport(
+        tier=Tier.OLDER,
+        fault=SOFT,
+        step=12_000,
+        plan=RecoveryPlan(()),
+        position="step",
+        promises={"replay_buffer": EXACT, "policy_weights": EXACT, "env_states": NEARLY},
+        facts={"learning_rate": 3e-4, "buffer_rows": 10_000, "episodes": 57},
+        reasons=("commit 9 (step 13,000): damaged",),
+        changes=("gamma: 0.99 -> 0.9 (the new one is used)",),
+        warnings=("numpy is 2.5 and was 2.4: the low bits may differ",),
+    )
+    assert report.text.splitlines() == [
+        (
+            "unbroken: goes on at step 12,000 from an older checkpoint · last end: soft · learning rate 0.0003"
+            " · 10,000 buffer rows · 57 episodes"
+            " · exact: policy_weights, replay_buffer; not exact: env_states"
+        ),
+        "  passed over commit 9 (step 13,000): damaged",
+        "  changed: gamma: 0.99 -> 0.9 (the new one is used)",
+        "  warning: numpy is 2.5 and was 2.4: the low bits may differ",
+        "  env_states is approximate: nobody looked at this environment",
+    ]
+
+
+def test_a_fresh_start_says_where_checkpoints_go() -> None:
+    report = ResumeReport(
+        tier=Tier.FRESH, fault=Fault(FaultKind.NONE), step=0, plan=RecoveryPlan(()), where="runs/dqn"
+    )
+    assert report.line == "unbroken: starts at step 0 · checkpoints in runs/dqn · nothing captured yet"
+    assert not report.restored
+
+
+def test_other_surroundings_leave_nothing_exact_and_nothing_better() -> None:
+    found = lowered({"a": EXACT, "b": NEARLY}, "another CPU")
+    assert found == {"a": Promise(Fidelity.APPROXIMATE, "another CPU"), "b": NEARLY}

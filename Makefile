@@ -1,4 +1,4 @@
-# make demo     train, kill, resume and compare: about two minutes
+# make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
 # make test     all tests
 # make check    lint, types, layering
 # make coverage branch coverage of the core
@@ -8,7 +8,7 @@
 
 demo:
 	@scripts/install demo
-	@.venv/bin/python -m demo
+	@DEMO_SEED=$(SEED) .venv/bin/python -m demo
 
 test:
 	@scripts/test

@@ -2,21 +2,23 @@
 
 Each training runs three times: undisturbed; killed and resumed by Unbroken; and killed at the same
 moments and resumed by SB3's own save and load. The last line is `bit-exact: yes` (exit status 0) or
-`bit-exact: no` (1).
+`bit-exact: no` (1). `DEMO_SEED` repeats the moments of a former demo.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import random
 import secrets
 import shutil
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from demo.lane import Lane, LaneFailed, draw_moments, run_lane
 from demo.picture import Panel, draw
@@ -26,7 +28,8 @@ from unbroken.errors import UnbrokenError
 from unbroken.proving.roots import compare_finals
 from unbroken.report.comparison import comparison_table
 
-HERE = Path(__file__).parent
+OUT = Path(__file__).parent / "out"
+PICTURE = Path(__file__).parent / "report.png"
 KILLS = 3
 
 
@@ -39,22 +42,32 @@ class Result:
     sb3: Departure
 
 
-def run_task(name: str, task: Task, out: Path, seed: str, console: Console) -> Result:
+def run_task(name: str, task: Task, seed: str, progress: Progress) -> Result:
     generator = random.Random(f"{seed} {name}")
-    # The first kill comes after the first save, so that SB3's way has something to load.
+    # The first kill comes well after the first save, so that there is something to go on from.
     moments = draw_moments(
-        generator, count=KILLS, first=task.interval + 100, last=task.timesteps - task.interval // 2
+        generator, count=KILLS, first=task.interval * 3 // 2, last=task.timesteps - task.interval // 2
     )
 
     def lane(script: str, label: str, *, killed: bool) -> Lane:
-        done = run_lane(script, name, out / name / label, moments if killed else ())
+        bar = progress.add_task(f"{task.title}: {label}", total=task.timesteps)
+        done = run_lane(
+            script,
+            name,
+            OUT / name / label,
+            moments if killed else (),
+            watch=lambda step: progress.update(bar, completed=step),
+        )
+        progress.remove_task(bar)
         kills = f", killed at {', '.join(f'{step:,}' for step in done.kills)}" if killed else ""
-        console.print(f"  {task.title}: {label}{kills} ({done.seconds:.0f} s)", highlight=False)
+        progress.console.print(f"  {task.title}: {label}{kills} ({done.seconds:.0f} s)", highlight=False)
         return done
 
     undisturbed = lane("demo.train", "undisturbed", killed=False)
     unbroken = lane("demo.train", "unbroken", killed=True)
     sb3 = lane("demo.train_sb3", "sb3", killed=True)
+    if not any(unbroken.trail.starts):
+        raise LaneFailed(f"{task.title}: no start went on from a checkpoint, so this would prove nothing.")
     finals = compare_finals(undisturbed.folder / "runs", unbroken.folder / "runs")
     return Result(
         Panel(task.title, undisturbed, unbroken, sb3),
@@ -63,48 +76,49 @@ def run_task(name: str, task: Task, out: Path, seed: str, console: Console) -> R
     )
 
 
-def run_demo(out: Path, picture: Path, seed: str, console: Console) -> bool:
-    """Run everything, print the table, write the picture; return whether Unbroken's runs are bit-exact."""
-    shutil.rmtree(out, ignore_errors=True)
+def run_demo(seed: str, console: Console) -> list[Result]:
+    """Run both trainings side by side, in all their ways."""
+    shutil.rmtree(OUT, ignore_errors=True)
     console.print(
         f"Two trainings, {KILLS} kills each (seed {seed}); about two minutes on two cores.", highlight=False
     )
-    with ThreadPoolExecutor(len(TASKS)) as pool:
-        waiting = [pool.submit(run_task, name, task, out, seed, console) for name, task in TASKS.items()]
-        results = [future.result() for future in waiting]
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        ThreadPoolExecutor(len(TASKS)) as pool,
+    ):
+        waiting = [pool.submit(run_task, name, task, seed, progress) for name, task in TASKS.items()]
+        return [future.result() for future in waiting]
 
+
+def show(results: Sequence[Result], console: Console) -> None:
+    """Print the tables and draw the picture."""
     table = new_table()
     for result in results:
         rows = {"Unbroken": (result.panel.unbroken, result.unbroken), "SB3": (result.panel.sb3, result.sb3)}
         add_rows(table, result.panel.title, rows)
     console.print()
     table.print_to(console)
-    draw([result.panel for result in results], picture)
-    console.print()
     for result in results:
         for final in result.unbroken.finals or ():
-            title = f"{result.panel.title}: the last checkpoint of the killed run against the undisturbed one"
+            title = f"{result.panel.title}: last checkpoint of the killed run against the undisturbed one"
+            console.print()
             comparison_table(final.components, title=title).print_to(console)
-    console.print(f"Reward curves: {picture}", highlight=False, soft_wrap=True)
-    return all(result.unbroken.none for result in results)
+    draw([result.panel for result in results], PICTURE)
+    console.print(f"\nReward curves: {PICTURE}", highlight=False, soft_wrap=True)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--seed", default=str(secrets.randbelow(10_000)), help="repeats the moments of a former demo"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "out", help="where the runs are kept; emptied first"
-    )
-    parser.add_argument("--picture", type=Path, default=HERE / "report.png")
-    options = parser.parse_args()
+    # From the environment, since `unbroken demo` and `make demo` pass no arguments on.
+    seed = os.environ.get("DEMO_SEED") or str(secrets.randbelow(10_000))
     console = Console()
+    exact = False
     try:
-        exact = run_demo(options.out, options.picture, options.seed, console)
+        results = run_demo(seed, console)
+        show(results, console)
+        exact = all(result.unbroken.none for result in results)
     except (LaneFailed, UnbrokenError) as error:
         print(error, file=sys.stderr)
-        exact = False
     print(f"bit-exact: {'yes' if exact else 'no'}")
     return 0 if exact else 1
 

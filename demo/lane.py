@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from demo import trail
 
 ROOT = Path(__file__).parent.parent
 POLL_SECONDS = 0.002
+WATCH_SECONDS = 0.05
 PATIENCE_SECONDS = 600.0
 
 
@@ -52,12 +53,27 @@ def draw_moments(generator: random.Random, *, count: int, first: int, last: int)
     )
 
 
-def run_lane(script: str, task: str, folder: Path, moments: Sequence[Moment] = ()) -> Lane:
-    """Run `script` to its end, with SIGKILL at each moment and the same command again."""
+def run_lane(
+    script: str,
+    task: str,
+    folder: Path,
+    moments: Sequence[Moment] = (),
+    watch: Callable[[int], None] = lambda step: None,
+) -> Lane:
+    """Run `script` to its end, with SIGKILL at each moment and the same command again.
+
+    `watch` is told the step from time to time.
+    """
     folder.mkdir(parents=True)
     begin = time.monotonic()
-    kills = tuple(_start_and_kill(script, task, folder, moment) for moment in moments)
+    kills = tuple(_start_and_kill(script, task, folder, moment, watch) for moment in moments)
     process = _start(script, task, folder)
+    try:
+        while process.poll() is None:
+            watch(trail.last_step(folder / "trail.bin"))
+            time.sleep(WATCH_SECONDS)
+    finally:
+        process.kill()
     if process.wait() != 0:
         raise LaneFailed(_last_words(script, folder))
     return Lane(folder, kills, time.monotonic() - begin)
@@ -78,15 +94,18 @@ def _start(script: str, task: str, folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _start_and_kill(script: str, task: str, folder: Path, moment: Moment) -> int:
+def _start_and_kill(
+    script: str, task: str, folder: Path, moment: Moment, watch: Callable[[int], None]
+) -> int:
     process = _start(script, task, folder)
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
-        while trail.last_step(folder / "trail.bin") < moment.step:
+        while (step := trail.last_step(folder / "trail.bin")) < moment.step:
+            watch(step)
             if process.poll() is not None:
-                raise LaneFailed(f"it ended before step {moment.step}. {_last_words(script, folder)}")
+                raise LaneFailed(f"It ended before step {moment.step}. {_last_words(script, folder)}")
             if time.monotonic() > deadline:
-                raise LaneFailed(f"it did not reach step {moment.step} in {PATIENCE_SECONDS:.0f} s")
+                raise LaneFailed(f"It did not reach step {moment.step} in {PATIENCE_SECONDS:.0f} s.")
             time.sleep(POLL_SECONDS)
         time.sleep(moment.delay)
     finally:

@@ -42,7 +42,7 @@ def test_a_lane_is_killed_and_goes_on(scripts: Path) -> None:
 
 
 def test_a_training_that_ends_before_its_kill_is_an_error(scripts: Path) -> None:
-    with pytest.raises(LaneFailed, match=r"ended before step 150[\s\S]*nothing to do"):
+    with pytest.raises(LaneFailed, match=r"It ended before step 150[\s\S]*nothing to do"):
         run_lane("short", "x", scripts / "run", [Moment(150, 0.0)])
 
 

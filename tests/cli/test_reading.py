@@ -174,3 +174,14 @@ def test_wrong_usage(trained: Path) -> None:
     assert unbroken("fly", cwd=trained).code == 2
     assert unbroken("ls", "--wings", cwd=trained).code == 2
     assert unbroken("--version", cwd=trained).out.startswith("unbroken ")
+
+
+def test_the_demo_is_run_where_the_source_is(trained: Path, tmp_path: Path) -> None:
+    assert "make demo" in unbroken("demo", cwd=trained).err
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo/part.py").write_text("word = 'bit-exact'\n")
+    (tmp_path / "demo/__main__.py").write_text(
+        "import sys, part\nprint(part.word, *sys.argv[1:])\nsys.exit(1)\n"
+    )
+    answer = unbroken("demo", "--", "--fast", cwd=tmp_path)
+    assert (answer.code, answer.out) == (1, "bit-exact --fast\n")

@@ -5,23 +5,31 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from unbroken.cli.guard import DebugOption, JsonOption
+import typer
+
+from unbroken.cli.guard import DebugOption
 from unbroken.errors import ConfigError
 
-SCRIPT = Path("demo") / "__main__.py"
+FOLDER = Path("demo")
 
 
-def demo(json: JsonOption = False, debug: DebugOption = False) -> int:
-    """Run the demo of a source checkout: bit-exact resume, with a picture."""
-    if not SCRIPT.is_file():
+def demo(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Options of the demo itself, after `--`.")
+    ] = None,
+    debug: DebugOption = False,
+) -> int:
+    """Run the demo of a source checkout: bit-exact resume, with a picture. Exit status 1: not bit-exact."""
+    if not (FOLDER / "__main__.py").is_file():
         raise ConfigError(
             "The demo belongs to the source tree and is not here.",
             hint="Clone the repository, change into it and run: make demo",
         )
-    sys.path.insert(0, str(Path.cwd()))
+    sys.argv = [str(FOLDER), *(arguments or [])]
     try:
-        runpy.run_module("demo", run_name="__main__")
+        runpy.run_path(str(FOLDER), run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

@@ -30,7 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object,
 def guarded(command: Callable[P, int]) -> Callable[P, None]:
     """Return `command` for typer: its result is the exit code, its errors are told and never escape.
 
-    `command` must take `debug` and `json`.
+    Reads the options `debug` and `json` of those commands that have them.
     """
 
     @functools.wraps(command)

@@ -88,6 +88,7 @@ def prove(
     try:
         result = proof.carry_out(kills, seed, kept=keep is not None)
     except Unproved as error:
+        workspace.tidy()
         # Kept: the script's output is what the user needs now.
         error.hint = f"{error.hint} The script's output is in {directory / 'output'}.".strip()
         raise
@@ -127,7 +128,7 @@ class _Proof:
         began = time.monotonic()
         starts = self.run_killed(moments, copied, steps=steps, patience=patience)
         killed_seconds = time.monotonic() - began
-        work.move_root(work.killed)
+        work.tidy()
         return ProveResult(
             command=self.command,
             target=self.target,

@@ -24,9 +24,9 @@ class VolatileLeaf:
 VOLATILE = (
     VolatileLeaf(r"/(ep_info_buffer|ep_success_buffer)/\d+/t", "wall time of an episode (SB3)"),
     VolatileLeaf(r"/episode/t", "wall time of an episode, in a step's info (Monitor)"),
-    VolatileLeaf(r"/(t_start|episode_times)", "when Monitor was built; wall times of its episodes"),
+    VolatileLeaf(r"/<?(episode_times|t_start)>?", "wall times of episodes, and their start (Monitor)"),
     VolatileLeaf(r"/(episode_start_times?|time_queue)", "wall times of episodes (RecordEpisodeStatistics)"),
-    VolatileLeaf(r"/start_time", "when learn() began (SB3)"),
+    VolatileLeaf(r"^/model/start_time", "when learn() began (SB3)"),
     VolatileLeaf(r"/time~1(fps|time_elapsed)", "the logger's own speed and time"),
 )
 

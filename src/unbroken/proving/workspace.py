@@ -56,9 +56,16 @@ class Workspace:
             raise ConfigError(f"{self.directory} cannot be used: {error.strerror}.") from error
 
     def move_root(self, to: Path) -> None:
-        """Move the finished root aside and make a fresh one."""
+        """Move the root of the run that is over aside, and make a fresh one."""
         self.root.rename(to)
         self.root.mkdir(mode=0o700)
+
+    def tidy(self) -> None:
+        """Move what an unfinished run has left to where it would have gone; drop an empty root."""
+        if any(self.root.iterdir()):
+            self.root.rename(self.killed if self.undisturbed.exists() else self.undisturbed)
+        else:
+            self.root.rmdir()
 
     def remove(self) -> None:
         """Delete the directory and everything in it."""

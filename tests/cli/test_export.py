@@ -1,0 +1,161 @@
+"""export: what it writes is what numpy, torch and JSON readers get back, exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.command import unbroken
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.settings import Settings
+
+
+def save(root: Path, **roots: object) -> None:
+    with CheckpointEngine(
+        GraftSource(roots, policy_of_loaded()), Settings(root=root, job="run"), environment={}
+    ) as engine:
+        engine.resume()
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def test_arrays_as_npz(trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "state.npz"
+    answer = unbroken("export", "runs", "--component", "training_state", "--to", file, "--json", cwd=trained)
+    assert answer.json["entries"] == 1
+    with np.load(file, allow_pickle=False) as found:
+        assert np.array_equal(found["weights"], np.arange(3000.0) + 2.0)
+
+
+def test_plain_values_as_json(tmp_path: Path) -> None:
+    state = {
+        "a": [1, 2.5, "x", None, float("inf")],
+        "b": np.array([[1, 2], [3, 4]], dtype="<i2", order="F"),
+        "c": {3: (True,)},
+        "d": b"\x01\xff",
+        "e": 2**80,
+        "nan": np.array([0.5, np.nan]),
+    }
+    save(tmp_path / "runs", state=state, same=state["a"])
+    answer = unbroken("export", "runs", "--component", "training_state", "--to", "s.json", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    found = json.loads((tmp_path / "s.json").read_text())
+    assert found["state"] == {
+        "a": [1, 2.5, "x", None, "inf"],
+        "b": [[1, 2], [3, 4]],
+        "c": {"#0.key": 3, "#0": [True]},
+        "d": "01ff",
+        "e": 2**80,
+        "nan": [0.5, "nan"],
+    }
+    assert list(found["same"]) == ["$"]
+
+
+def test_a_module_comes_back_under_its_state_dict_names(torch: Any, tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 50), torch.nn.BatchNorm1d(50), torch.nn.Linear(50, 2))
+    net[2].weight.data = net[2].weight.data.to(torch.bfloat16)
+    net.register_buffer("scratch", torch.ones(3), persistent=False)
+    net[0].bias = torch.nn.Parameter(torch.arange(100.0)[::2])  # not contiguous
+    save(tmp_path / "runs", net=net)
+    answer = unbroken("export", "runs", "--to", "net.pt", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    found = torch.load(tmp_path / "net.pt", weights_only=True)
+    expected = net.state_dict()
+    assert list(found) == list(expected)
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+    net.load_state_dict(found)
+
+
+def test_tied_weights_have_both_names(torch: Any, tmp_path: Path) -> None:
+    net = torch.nn.ModuleDict({"a": torch.nn.Linear(3, 3), "b": torch.nn.Linear(3, 3)})
+    net["b"].weight = net["a"].weight
+    save(tmp_path / "runs", net=net)
+    assert unbroken("export", "runs", "--to", "net.pt", cwd=tmp_path).code == 0
+    found = torch.load(tmp_path / "net.pt", weights_only=True)
+    assert set(found) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+    assert torch.equal(found["a.weight"], found["b.weight"])
+
+
+def test_several_modules_are_told_apart(torch: Any, tmp_path: Path) -> None:
+    actor, critic = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(5)
+    save(tmp_path / "runs", actor=actor, critic=critic)
+    assert unbroken("export", "runs", "--to", "nets.pt", cwd=tmp_path).code == 0
+    found = torch.load(tmp_path / "nets.pt", weights_only=True)
+    actor.load_state_dict(found["actor"])
+    critic.load_state_dict(found["critic"])
+    assert unbroken("export", "runs", "--to", "nets.npz", cwd=tmp_path).code == 0
+    with np.load(tmp_path / "nets.npz") as arrays:
+        assert np.array_equal(arrays["actor.weight"], actor.weight.detach().numpy())
+
+
+def test_bfloat16_as_numpy(torch: Any, tmp_path: Path) -> None:
+    net = torch.nn.Linear(3, 3).to(torch.bfloat16)
+    save(tmp_path / "runs", net=net)
+    assert unbroken("export", "runs", "--to", "net.npz", cwd=tmp_path).code == 0
+    with np.load(tmp_path / "net.npz") as found:
+        assert np.array_equal(found["weight"], net.weight.detach().float().numpy())
+
+
+def test_sb3_policy_with_its_target_network(torch: Any, tmp_path: Path) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    from unbroken.sb3 import CheckpointCallback
+
+    def build(seed: int) -> Any:
+        return sb3.DQN(
+            "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, seed=seed, device="cpu"
+        )
+
+    model = build(1)
+    model.learn(200, callback=CheckpointCallback(100, str(tmp_path / "runs/dqn")))
+    answer = unbroken("export", "runs", "--to", "policy.pt", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    other = build(2)
+    other.policy.load_state_dict(torch.load(tmp_path / "policy.pt", weights_only=True))
+    for name, tensor in model.policy.state_dict().items():
+        assert torch.equal(tensor, other.policy.state_dict()[name])
+    alone = unbroken("export", "runs", "--component", "target_weights", "--to", "target.pt", cwd=tmp_path)
+    assert alone.code == 0
+    other.policy.q_net_target.load_state_dict(torch.load(tmp_path / "target.pt", weights_only=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--to", "w.bin"), "no known format"),
+        (("--to", "sb3-zip"), "not there yet"),
+        (("--to", "w.pt"), "There are: rng_states, training_state"),
+        (("--to", "w.pt", "--component", "training_state"), "no tensors"),
+        (("--to", "nowhere/w.npz", "--component", "training_state"), "No such file"),
+        (("--to", "train.py"), "no known format"),
+    ],
+)
+def test_what_cannot_be_exported(trained: Path, words: tuple[str, ...], says: str) -> None:
+    answer = unbroken("export", "runs", *words, cwd=trained)
+    assert answer.code == 2
+    assert says in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_file_is_replaced_only_when_asked(trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "w.npz"
+    file.write_text("mine")
+
+    def export(*more: str) -> int:
+        words = ("--component", "training_state", "--to", file, *more)
+        return unbroken("export", "runs", *words, cwd=trained).code
+
+    assert export() == 2
+    assert file.read_text() == "mine"
+    assert export("--force") == 0
+    assert file.read_bytes().startswith(b"PK")
+    assert list(tmp_path.iterdir()) == [file]

@@ -16,6 +16,7 @@ from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal_json
 from unbroken.state.snapshot import Component, Snapshot
 from unbroken.store.memory import MemoryStore
+from unbroken.store.publish import TEMPORARY
 from unbroken.types import Fidelity, Step
 
 from .states import array, clock, meta, noise, process, same, snapshot, tokens
@@ -236,6 +237,31 @@ def test_a_damaged_format_record_is_replaced_only_in_an_empty_run() -> None:
     store.put(layout.FORMAT, b'{"record": "fo')
     with pytest.raises(CorruptObject):
         Repository.over(store, "job", create=True)
+
+
+def test_a_write_that_was_cut_off_leaves_no_file_behind(tmp_path: Path) -> None:
+    repository = Repository.open(tmp_path, "job", create=True)
+    leftover = tmp_path / "job" / "packs" / "ab" / f"{TEMPORARY}cut-off"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_bytes(b"half a pack")
+    with repository.writer() as writer:
+        assert not leftover.exists()
+        leftover.parent.mkdir(parents=True, exist_ok=True)
+        leftover.write_bytes(b"of another thread")
+        writer.sweep()
+        assert leftover.exists()
+
+
+def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
+    repository = Repository.open(tmp_path, "job", create=True)
+    foreign = [tmp_path / "job" / name for name in ("notes.txt", "steps/notes.txt", "packs/ab/mine.pack")]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("keep me")
+    with repository.writer() as writer:
+        writer.write(snapshot(), meta(1))
+        writer.retain(plan_retention(repository.commits(), keep_last=1))
+    assert [path.read_text() for path in foreign] == ["keep me"] * 3
 
 
 def test_only_the_owner_can_read_what_is_written(tmp_path: Path) -> None:

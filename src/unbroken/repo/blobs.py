@@ -86,7 +86,6 @@ class BlobIndex:
         self.packs[index.pack] = index
         for entry in index.entries:
             self._places.setdefault(entry.digest, []).append(Location(index.pack, entry))
-            self.suspect.discard(entry.digest)
 
     def forget(self, name: str) -> None:
         """Leave out a pack that is gone."""

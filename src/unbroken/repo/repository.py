@@ -36,7 +36,10 @@ from unbroken.store.local import LocalStore
 
 
 class Repository:
-    """The checkpoints of one run. Use `open`; the constructor takes any store, rooted at the run."""
+    """The checkpoints of one run. Use `open`; the constructor takes any store, rooted at the run.
+
+    For one thread at a time; the writer that it gives may work in another.
+    """
 
     def __init__(self, store: ByteStore, job: str) -> None:
         self.store = store
@@ -180,7 +183,8 @@ class Repository:
         return RunWriter.open(
             self.store,
             self.job,
-            self._index,
+            # Its own, since it works in a thread of its own; what was found damaged here it must know.
+            BlobIndex(self.store, suspect=self._index.suspect),
             document_format=document_format,
             compression=compression or Compression(),
             clock=clock,

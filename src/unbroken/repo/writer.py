@@ -52,7 +52,7 @@ from unbroken.types import Digest, Sequence, Step, WriteId
 
 _CONFLICTS = 1000
 TEMPORARY_SECONDS = 3600.0
-"""Temporary files of the store are leftovers when nobody has touched them for so long."""
+"""While a run is being written, a temporary file may belong to another thread of this process."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,8 @@ class RunWriter:
                 token=token,
                 signing_key=signing_key,
             )
-            writer.sweep()
+            # Here nobody but a dead or a fenced process can have temporary files.
+            writer.sweep(temporary_seconds=0.0)
         except BaseException:
             lock.release()
             raise
@@ -202,12 +203,15 @@ class RunWriter:
         dropped = {commit.sequence for commit in plan.dropped}
         return self._collect(dropped, keep_last=plan.keep_last)
 
-    def sweep(self) -> collect.GcPlan:
-        """Delete what no commit that counts needs: leftovers of failed saves, and of writers that are over."""
+    def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
+        """Delete what no commit that counts needs: leftovers of failed saves, and of writers that are over.
+
+        Temporary files of the store go when nobody has touched them for so many seconds.
+        """
         self._check_process()
         swept = self._collect(frozenset(), keep_last=None)
         if isinstance(self._store, SupportsSweep):
-            self._store.sweep(older_than=TEMPORARY_SECONDS)
+            self._store.sweep(older_than=temporary_seconds)
         return swept
 
     def close(self) -> None:
@@ -260,6 +264,7 @@ class RunWriter:
             metrics=meta.metrics,
         )
         commit = self._commit(attempt, commit)
+        self._index.suspect.difference_update(manifest.blobs)  # those were written anew
         self._references[commit.manifest_digest] = frozenset(Digest(digest) for digest in manifest.blobs)
         return commit
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
 from unbroken.format import layout
-from unbroken.types import Epoch, Sequence, Step, WriteId
+from unbroken.types import Epoch, Step, WriteId
 
 TOKEN_DIGITS = 12
 LOCK = "lock"
@@ -86,8 +86,3 @@ def epoch_start_number(key: str) -> Epoch | None:
     stem, found, _ = key.partition(".start.json")
     number = layout.epoch_number(f"{stem}.json") if found else None
     return number if number is not None and layout.epoch_start(number) == key else None
-
-
-def next_sequence(sequence: Sequence) -> Sequence:
-    """Return the number after `sequence`."""
-    return Sequence(sequence + 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -180,8 +182,15 @@ def test_the_demo_is_run_where_the_source_is(trained: Path, tmp_path: Path) -> N
     assert "make demo" in unbroken("demo", cwd=trained).err
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo/part.py").write_text("word = 'bit-exact'\n")
-    (tmp_path / "demo/__main__.py").write_text(
-        "import sys, part\nprint(part.word, *sys.argv[1:])\nsys.exit(1)\n"
+    main = "import sys\nfrom demo import part\nprint(part.word, *sys.argv[1:])\nsys.exit(1)\n"
+    (tmp_path / "demo/__main__.py").write_text(main)
+    (tmp_path / "demo/__init__.py").touch()
+    # A process of its own: this one may know another module of that name.
+    done = subprocess.run(
+        [sys.executable, "-m", "unbroken", "demo", "--", "--fast"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    answer = unbroken("demo", "--", "--fast", cwd=tmp_path)
-    assert (answer.code, answer.out) == (1, "bit-exact --fast\n")
+    assert (done.returncode, done.stdout) == (1, "bit-exact --fast\n")

@@ -28,8 +28,9 @@ def demo(
             hint="Clone the repository, change into it and run: make demo",
         )
     sys.argv = [str(FOLDER), *(arguments or [])]
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m demo` does
     try:
-        runpy.run_path(str(FOLDER), run_name="__main__")
+        runpy.run_module(str(FOLDER), run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

@@ -19,7 +19,7 @@ from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
 from unbroken.report.arrays import Arrays, NamedArray
 from unbroken.report.plain import plain
-from unbroken.report.quantity import number, size
+from unbroken.report.quantity import counted, size
 from unbroken.state.snapshot import Snapshot
 
 TARGETS = "target_weights"
@@ -65,7 +65,7 @@ def export(
     checkpoint = str(target.path / commit.directory)
     result = Exported(checkpoint, component, str(path), path.suffix[1:], entries, path.stat().st_size)
     show(
-        f"{component} of {checkpoint} -> {path} ({number(entries)} {NOUNS[path.suffix]}, {size(result.bytes)})",
+        f"{component} of {checkpoint} -> {path} ({counted(entries, NOUNS[path.suffix])}, {size(result.bytes)})",
         data=result,
         json=json,
     )
@@ -145,5 +145,5 @@ def write_json(path: Path, snapshot: Snapshot, component: str) -> int:
     return len(snapshot.components[component].roots)
 
 
-NOUNS = {".pt": "tensors", ".npz": "arrays", ".json": "roots"}
+NOUNS = {".pt": "tensor", ".npz": "array", ".json": "root"}
 WRITERS: dict[str, Writer] = {".pt": write_pt, ".npz": write_npz, ".json": write_json}

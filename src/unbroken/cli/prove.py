@@ -19,7 +19,7 @@ from unbroken.proving.launch import KillTarget
 from unbroken.proving.proof import prove as carry_out
 from unbroken.report.comparison import comparison_table
 from unbroken.report.proof import Kill, ProveResult
-from unbroken.report.quantity import number, seconds
+from unbroken.report.quantity import counted, number, seconds
 from unbroken.report.table import Cell, Column, Table
 
 TARGETS: dict[str, KillTarget] = {"tree": "tree", "trainer": "trainer"}
@@ -113,7 +113,7 @@ def tables(result: ProveResult) -> list[Table | str]:
     lost = result.lost_seconds
     parts.append(
         f"Wall time: {seconds(result.undisturbed_seconds)} undisturbed, {seconds(result.killed_seconds)} with "
-        f"{len(result.kills)} kills: {seconds(abs(lost))} {'lost' if lost >= 0 else 'gained'}."
+        f"{counted(len(result.kills), 'kill')}: {seconds(abs(lost))} {'lost' if lost >= 0 else 'gained'}."
     )
     parts += ["Left out, because they hold wall-clock times:", *(f"  {leaf}" for leaf in result.left_out)]
     if result.directory is not None:

@@ -50,3 +50,12 @@ def number(value: int) -> str:
     '1,234,567'
     """
     return f"{value:,}"
+
+
+def counted(value: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "kill"), counted(3, "kill")
+    ('1 kill', '3 kills')
+    """
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"

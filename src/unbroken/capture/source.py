@@ -19,10 +19,10 @@ from unbroken.capture.environments import env_policy
 from unbroken.capture.policies import default_policy
 from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import dtypes, graft, walk
-from unbroken.state.nodes import Array, Value
+from unbroken.state.nodes import Array, Coded, Dict, Value
 from unbroken.state.places import visit
 from unbroken.state.policy import Policy
-from unbroken.state.snapshot import Component, Note, Promise, Snapshot
+from unbroken.state.snapshot import Blob, Component, Note, Promise, Snapshot
 from unbroken.types import Fidelity
 
 WEIGHTS = ("policy_weights", "target_weights")
@@ -161,19 +161,29 @@ def _component_of(note: Note, snapshot: Snapshot) -> str:
 
 def finite(component: Component) -> bool:
     """Return whether no floating-point array of a component holds NaN or infinity."""
-    for root, value in component.roots.items():
-        for _, node in visit(root, value):
-            found = _numbers(node, component)
-            if found is not None and not np.isfinite(found).all():
-                return False
+    return all(
+        _finite(node, component) for root, value in component.roots.items() for _, node in visit(root, value)
+    )
+
+
+def _finite(node: Value, component: Component) -> bool:
+    if isinstance(node, Array) and (dtype := dtypes.parse(node.d)).kind in "fc":
+        return bool(np.isfinite(_bytes(node, component).view(dtype)).all())
+    half = _bfloat16_memory(node)
+    if half is not None:
+        # Numpy has no such type: not finite is what has every bit of the exponent set.
+        return not bool(((_bytes(half, component).view("<u2") & 0x7F80) == 0x7F80).any())
     return True
 
 
-def _numbers(node: Value, component: Component) -> Any:
-    if not isinstance(node, Array):
+def _bytes(node: Array, component: Component) -> Blob:
+    return component.blobs[node.b] if node.b >= 0 else np.frombuffer(node.data, np.uint8)
+
+
+def _bfloat16_memory(node: Value) -> Array | None:
+    """Return the array that holds a bfloat16 tensor, at the place where it is written."""
+    if not isinstance(node, Coded) or not isinstance(node.v, Dict) or node.v.v is None:
         return None
-    dtype = dtypes.parse(node.d)
-    if dtype.kind not in "fc":
-        return None
-    data = component.blobs[node.b] if node.b >= 0 else np.frombuffer(node.data, np.uint8)
-    return data.view(dtype)
+    memory = node.v.v.get("memory")
+    half = node.v.v.get("dtype") == "bfloat16" and isinstance(memory, Coded)
+    return memory.v if half and isinstance(memory, Coded) and isinstance(memory.v, Array) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from unbroken.errors import ConfigError, SaveFailed, StateMismatch
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import LeafDifference, compare
 from unbroken.state.snapshot import Snapshot
+from unbroken.types import Fidelity
 
 SCRIPT = Path(__file__).parent / "loop_script.py"
 ARGUMENTS = ("--timesteps", "1200", "--save-every", "400")
@@ -374,3 +377,29 @@ def test_another_shape_is_refused_before_anything_is_touched(tmp_path: Path) -> 
     with pytest.raises(StateMismatch, match=r"position: array <f8 \[4\] -> array <f8 \[5\]"):
         next(iter(run.steps(20)))
     assert not position.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "fidelity", "reason"),
+    [
+        ("Honest", 0, Fidelity.EXACT, ""),
+        ("Honest", 2, Fidelity.EXACT, ""),
+        ("OnTheModule", 0, Fidelity.APPROXIMATE, "out of reach"),
+        ("Clocked", 2, Fidelity.APPROXIMATE, "clock"),
+    ],
+)
+def test_an_environment_that_nobody_knows_is_put_to_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vectors: int, fidelity: Fidelity, reason: str
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "capture" / "worlds"))
+    importlib.import_module("liars")
+    env: Any = gym.make_vec(f"{name}-v0", vectors) if vectors else gym.make(f"{name}-v0")
+    env.reset(seed=0)
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(env=env)
+    for _ in run.steps(1):
+        pass
+    assert run.report is not None
+    promise = run.report.promises["env_states"]
+    assert promise.fidelity is fidelity
+    assert reason in promise.reason

@@ -21,6 +21,7 @@ from unbroken.adapters.delegate import delegate_of
 from unbroken.adapters.untracked import UntrackedWarning, untracked
 from unbroken.capture.environments import Verdict, attach
 from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.probe import probe
 from unbroken.capture.rings import ring_of
 from unbroken.capture.source import ENVIRONMENTS, GraftSource, policy_of_loaded
 from unbroken.engine import changes
@@ -240,7 +241,10 @@ class Run:
         return _LoopSource(roots, self._policy(), facts=self._facts, promises=self._watch_environments())
 
     def _watch_environments(self) -> dict[str, Promise]:
-        """Put in place what the capture of the tracked environments needs, and return what it promises."""
+        """Put in place what the capture of the tracked environments needs, and return what it promises.
+
+        One of no known family is built twice in another process and tried out; that takes seconds.
+        """
         if "gymnasium" not in sys.modules:
             return {}
         core: Any = sys.modules["gymnasium"]
@@ -249,7 +253,11 @@ class Run:
             if not isinstance(value, (core.Env, core.vector.VectorEnv)):
                 continue
             if name not in self._attached:
-                self._attached[name] = attach(value).verdict
+                single = (
+                    value if isinstance(value, core.Env) else next(iter(getattr(value, "envs", ())), None)
+                )
+                found = None if single is None else probe(single)
+                self._attached[name] = attach(value, verdict=found).verdict
             verdict = self._attached[name]
             if verdict.fidelity is not Fidelity.EXACT:
                 promise = Promise(verdict.fidelity, f"{name}: {verdict.reason}")

@@ -17,6 +17,8 @@ POLICY = Policy(
         "gymnasium.core:Env": frozenset({"spec"}),
         "gymnasium.core:Wrapper": frozenset({"_cached_spec"}),
         "gymnasium.vector.vector_env:VectorEnv": frozenset({"spec"}),
+        # What the environments were made by: used up once they are there.
+        "gymnasium.vector.sync_vector_env:SyncVectorEnv": frozenset({"env_fns"}),
         # A reading of this machine's clock: an episode in progress counts its time from the resume.
         "gymnasium.wrappers.common:RecordEpisodeStatistics": frozenset({"episode_start_time"}),
         "gymnasium.wrappers.vector.common:RecordEpisodeStatistics": frozenset({"episode_start_times"}),

@@ -95,7 +95,11 @@ def pong() -> DQN:
 
 def ppo_in_workers(*, start_method: str = "fork") -> PPO:
     env = make_vec_env(
-        noisy_pendulum, n_envs=2, seed=0, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": start_method}
+        noisy_pendulum,
+        n_envs=2,
+        seed=0,
+        vec_env_cls=SubprocVecEnv,
+        vec_env_kwargs={"start_method": start_method},
     )
     return PPO("MlpPolicy", VecNormalize(env), n_steps=32, batch_size=32, n_epochs=2, **small())
 
@@ -104,7 +108,8 @@ class NoisyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Draws from numpy's global generator, which in a worker is the worker's own."""
 
     def observation(self, observation: Any) -> Any:
-        return (observation + np.random.normal(0, 0.01, size=observation.shape)).astype(np.float32)
+        noise = np.random.normal(0, 0.01, size=observation.shape)  # noqa: NPY002 - the global generator
+        return (observation + noise).astype(np.float32)
 
 
 def noisy_pendulum() -> gymnasium.Env[Any, Any]:

@@ -45,23 +45,30 @@ class Rows:
         with open(path, "rb") as file:
             file.seek(self.read)
             new = file.read()
+        new = new[: new.rfind(b"\n") + 1]  # a row that is being written is read the next time
         self.read += len(new)
-        for line in new.splitlines(keepends=True):
+        for line in _lines(new):
             if not self.header:
                 self.header = line
                 continue
             fields = line.split(b",", _TIME_COLUMN + 1)
             if len(fields) > _TIME_COLUMN:
-                self.times += fields[_TIME_COLUMN].rstrip(b"\n") + b"\n"
-                fields[_TIME_COLUMN] = b"\n" if fields[_TIME_COLUMN].endswith(b"\n") else b""
+                time_ = fields[_TIME_COLUMN].rstrip(b"\r\n")
+                self.times += time_ + b"\n"
+                fields[_TIME_COLUMN] = fields[_TIME_COLUMN][len(time_) :]
             self.rows += b",".join(fields)
+
+
+def _lines(text: bytes) -> list[bytes]:
+    # Not `splitlines`, which also splits at a lone carriage return, as a quoted field may hold.
+    return [line + b"\n" for line in text.split(b"\n")[:-1]]
 
 
 def joined(header: bytes, rows: bytes, times: bytes) -> bytes:
     """Return the file that these parts were read from. Raises CorruptObject if they do not fit."""
-    lines, column = [header], iter(times.splitlines())
+    lines, column = [header], iter(times.split(b"\n")[:-1])
     try:
-        for line in rows.splitlines(keepends=True):
+        for line in _lines(rows):
             fields = line.split(b",", _TIME_COLUMN + 1)
             if len(fields) > _TIME_COLUMN:
                 fields[_TIME_COLUMN] = next(column) + fields[_TIME_COLUMN]
@@ -91,14 +98,17 @@ class MonitorCaptor:
             "elapsed": time.time() - obj.t_start,
             "header": rows.header.decode("utf-8", "surrogateescape"),
         }
-        return {
+        found: dict[str, Value] = {
             "rows": _bytes(rows.rows, walk),
             "episode_times": _bytes(rows.times, walk),
             "t_start": Dict(v={**clock}),
         }
+        return {"file": Dict(v=found)}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
-        rows, times, clock = extra.get("rows"), extra.get("episode_times"), extra.get("t_start")
+        file = extra.get("file")
+        parts = file.v if isinstance(file, Dict) and file.v is not None else {}
+        rows, times, clock = parts.get("rows"), parts.get("episode_times"), parts.get("t_start")
         start = clock.v if isinstance(clock, Dict) and clock.v is not None else {}
         header, elapsed = start.get("header"), start.get("elapsed")
         if not isinstance(rows, Bytes) or not isinstance(times, Bytes):

@@ -23,7 +23,8 @@ AGENT = "_unbroken_agent"
 
 POLICY = Policy(
     skip={
-        f"{SB3}.base_class:BaseAlgorithm": HOOKS | {"start_time", "tensorboard_log", "device", "_vec_normalize_env"},
+        f"{SB3}.base_class:BaseAlgorithm": HOOKS
+        | {"start_time", "tensorboard_log", "device", "_vec_normalize_env"},
         # `callbacks` of a list: its members are captured by name, so that one more is no change.
         f"{SB3}.callbacks:CallbackList": frozenset({"callbacks"}),
         f"{SB3}.callbacks:BaseCallback": CALLBACK_HOOKS | {"locals", "globals"},

@@ -192,7 +192,7 @@ class Session:
     def _account_for_workers(self, engine: CheckpointEngine, root: BaseCallback) -> None:
         store = Repository.open(engine.settings.root, engine.settings.job).store
         own: list[Any] = [worker for venv in vectors(self._model, root) for worker in worker_status(venv)]
-        ended = reaping.reap(store, spare={worker["pid"] for worker in own})
+        ended = reaping.reap(store)
         if ended:
             self._say(f"unbroken: ended {len(ended)} environment workers that the last process left behind")
         if own:

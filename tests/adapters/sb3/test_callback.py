@@ -1,0 +1,329 @@
+"""What a person sees of the callback: arguments, segments, a finished run, files, what stands beside it."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import (
+    BaseCallback,
+    CallbackList,
+    EvalCallback,
+    EveryNTimesteps,
+)
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecMonitor
+
+from unbroken.errors import ConfigError, RunBusy
+from unbroken.repo.repository import Repository
+from unbroken.sb3 import CheckpointCallback, Every
+
+from .trainings import a2c, dqn, ppo, small, weights
+
+
+class Cut(Exception):
+    pass
+
+
+class CutAt(BaseCallback):
+    """Ends a training at a step, after what is being saved was saved."""
+
+    def __init__(self, at: int, ours: CheckpointCallback) -> None:
+        super().__init__()
+        self.at = at
+        self.ours = ours
+
+    def _on_step(self) -> bool:
+        if self.n_calls == self.at:
+            raise Cut
+        session = self.ours._session
+        if session is not None and session._engine is not None:
+            session._engine._writer.wait()
+        return True
+
+
+def commits(root: Path, job: str = "rl_model") -> list[tuple[int, int, str]]:
+    found = Repository.open(root, job).commits()
+    return [(commit.segment, commit.step, commit.position) for commit in reversed(found)]
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, True, "10"])
+def test_save_freq_is_a_whole_number_of_calls(bad: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="save_freq"):
+        CheckpointCallback(bad, tmp_path)
+
+
+def test_save_freq_and_every_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="every"):
+        CheckpointCallback(10, tmp_path, every=Every(steps=10))
+
+
+def test_a_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNBROKEN_ROOT", raising=False)
+    with pytest.raises(ConfigError, match="root"):
+        CheckpointCallback(10)
+
+
+def test_an_algorithm_with_another_loop_is_named(tmp_path: Path) -> None:
+    contrib = pytest.importorskip("sb3_contrib")
+    model = contrib.ARS("LinearPolicy", make_vec_env("CartPole-v1", seed=0), seed=0, n_delta=2)
+    with pytest.raises(ConfigError, match="ARS"):
+        model.learn(100, callback=CheckpointCallback(10, tmp_path))
+
+
+def test_save_freq_counts_calls_and_is_said_in_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = CheckpointCallback(20, tmp_path, "run", keep_last=100)
+    ppo().learn(128, callback=[ours, CutAt(10_000, ours)])
+    assert "every 40 steps" in capsys.readouterr().err
+    assert commits(tmp_path, "run") == [
+        (0, 0, "start"), (0, 40, "step"), (0, 80, "step"), (0, 120, "step"), (0, 128, "end"),
+    ]  # fmt: skip
+
+
+def test_below_an_event_a_call_is_an_event(tmp_path: Path) -> None:
+    ours = CheckpointCallback(2, tmp_path, keep_last=100)
+    ppo().learn(128, callback=[EveryNTimesteps(24, ours), CutAt(10_000, ours)])
+    assert [step for _, step, _ in commits(tmp_path)] == [0, 48, 96, 128]
+
+
+def test_the_environment_moves_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNBROKEN_ROOT", str(tmp_path / "elsewhere"))
+    ppo().learn(64, callback=CheckpointCallback(1000, tmp_path / "here", "run"))
+    assert commits(tmp_path / "elsewhere", "run")[-1] == (0, 64, "end")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_finished_run_says_so_and_returns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ppo().learn(128, callback=CheckpointCallback(1000, tmp_path))
+    before = commits(tmp_path)
+    forget()
+    again = CheckpointCallback(1000, tmp_path)
+    second = ppo().learn(128, callback=again)
+    assert "had finished at step 128" in capsys.readouterr().err
+    assert weights(first) == weights(second)
+    assert commits(tmp_path) == before
+    assert again.n_calls == 0
+
+
+def forget() -> None:
+    """Do as if the process were another one."""
+    from unbroken.adapters.sb3 import session
+
+    session._finished.clear()
+
+
+def script(root: Path, cut: int = 0) -> PPO:
+    """A script that trains three times."""
+    model = ppo()
+    for part in range(3):
+        ours = CheckpointCallback(9, root)
+        more = [CutAt(cut % 100, ours)] if cut // 100 == part + 1 else []
+        model.learn(128, callback=[ours, *more], reset_num_timesteps=part == 1)
+        # Between the parts the script draws, too: what is skipped must leave the generators as it found them.
+        model.action_space.sample()
+    return model
+
+
+@pytest.mark.parametrize("cut", [125, 210, 240, 340])
+def test_several_trainings_of_one_script_are_segments(cut: int, tmp_path: Path) -> None:
+    undisturbed = script(tmp_path / "U")
+    forget()
+    with pytest.raises(Cut):
+        script(tmp_path / "R", cut)
+    forget()
+    resumed = script(tmp_path / "R")
+    forget()
+    assert weights(resumed) == weights(undisturbed)
+    assert (undisturbed.num_timesteps, resumed.num_timesteps) == (256, 256)
+    assert [(s, p) for s, _, p in commits(tmp_path / "R") if p == "end"] == [(i, "end") for i in range(3)]
+
+
+def test_a_training_that_raised_is_taken_up_again_in_the_same_process(tmp_path: Path) -> None:
+    undisturbed = ppo().learn(128)
+    ours = CheckpointCallback(9, tmp_path)
+    with pytest.raises(Cut):
+        ppo().learn(128, callback=[ours, CutAt(40, ours)])
+    resumed = ppo().learn(128, callback=CheckpointCallback(9, tmp_path))
+    forget()
+    assert weights(resumed) == weights(undisturbed)
+    assert commits(tmp_path)[-1] == (0, 128, "end")
+
+
+def test_two_trainings_of_one_run_at_a_time_are_refused(tmp_path: Path) -> None:
+    writer = Repository.open(tmp_path, "rl_model", create=True).writer()
+    try:
+        with pytest.raises(RunBusy):
+            ppo().learn(64, callback=CheckpointCallback(9, tmp_path))
+    finally:
+        writer.close()
+
+
+def evaluation(folder: Path) -> EvalCallback:
+    return EvalCallback(
+        make_vec_env("CartPole-v1", seed=77), eval_freq=25, n_eval_episodes=1, best_model_save_path=str(folder), deterministic=False, verbose=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["first", "last", "nested"])
+def test_evaluations_go_on_and_the_best_model_is_saved(order: str, tmp_path: Path) -> None:
+    def callbacks(root: Path, cut: int = 0) -> list[BaseCallback]:
+        ours, evaluates = CheckpointCallback(11, root / "run"), evaluation(root)
+        more: list[BaseCallback] = [CutAt(cut, ours)] if cut else []
+        if order == "first":
+            return [ours, evaluates, *more]
+        if order == "last":
+            return [evaluates, ours, *more]
+        return [CallbackList([evaluates, CallbackList([ours])]), *more]
+
+    undisturbed, expected = ppo(), callbacks(tmp_path / "U")
+    undisturbed.learn(256, callback=expected)
+    forget()
+    with pytest.raises(Cut):
+        ppo().learn(256, callback=callbacks(tmp_path / "R", 90))
+    resumed, found = ppo(), callbacks(tmp_path / "R")
+    resumed.learn(256, callback=found)
+    forget()
+    assert weights(resumed) == weights(undisturbed)
+    saved = [PPO.load(tmp_path / name / "best_model.zip") for name in "UR"]
+    assert weights(saved[0]) == weights(saved[1])
+    assert not [name for name in vars(saved[1]) if name in ("collect_rollouts", "train")]
+
+
+def monitored(folder: Path, *, vector: bool) -> PPO:
+    if vector:
+        env: Any = VecMonitor(make_vec_env("Pendulum-v1", n_envs=2, seed=0).unwrapped, str(folder / "all"))
+    else:
+        env = make_vec_env("CartPole-v1", n_envs=2, seed=0, monitor_dir=str(folder))
+    return PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, **small())
+
+
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped")
+@pytest.mark.parametrize("vector", [False, True])
+def test_the_files_of_monitors_come_back_as_they_were_at_the_checkpoint(vector: bool, tmp_path: Path) -> None:
+    steps, cut = (1000, 480) if vector else (512, 200)
+    monitored(tmp_path / "U", vector=vector).learn(steps, callback=CheckpointCallback(20, tmp_path / "run-U"))
+    forget()
+    ours = CheckpointCallback(20, tmp_path / "run")
+    with pytest.raises(Cut):
+        monitored(tmp_path / "R", vector=vector).learn(steps, callback=[ours, CutAt(cut, ours)])
+    monitored(tmp_path / "R", vector=vector).learn(steps, callback=CheckpointCallback(20, tmp_path / "run"))
+    forget()
+    files = sorted(path.name for path in (tmp_path / "U").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "R").iterdir())
+    for name in files:
+        first, again = (rows(tmp_path / side / name) for side in "UR")
+        assert [(row["r"], row["l"]) for row in first] == [(row["r"], row["l"]) for row in again]
+        assert len(first) >= 2
+        times = [float(row["t"]) for row in again]
+        assert times == sorted(times)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        assert file.readline().startswith("#{")
+        return list(csv.DictReader(file))
+
+
+def test_a_kill_in_the_first_episode_and_before_the_first_step(tmp_path: Path) -> None:
+    undisturbed = dqn().learn(200, callback=CheckpointCallback(1000, tmp_path / "U"))
+    forget()
+    for at in (1, 2, 4):
+        ours = CheckpointCallback(1, tmp_path / f"R{at}")
+        with pytest.raises(Cut):
+            dqn().learn(200, callback=[ours, CutAt(at, ours)])
+        resumed = dqn().learn(200, callback=CheckpointCallback(1000, tmp_path / f"R{at}"))
+        forget()
+        assert weights(resumed) == weights(undisturbed)
+
+
+def test_the_metrics_of_a_training_stand_in_its_checkpoints(tmp_path: Path) -> None:
+    a2c().learn(400, callback=CheckpointCallback(100, tmp_path))
+    forget()
+    repository = Repository.open(tmp_path, "rl_model")
+    meta = repository.meta(repository.commits()[0])
+    assert meta.metrics["rollout/ep_len_mean"] > 0
+    assert meta.episodes > 0
+    assert meta.counters["learning_rate"] == pytest.approx(7e-4)
+    assert meta.env_seeds
+
+
+def test_an_ordinary_run_has_no_pickled_part(tmp_path: Path) -> None:
+    a2c().learn(50, callback=CheckpointCallback(1000, tmp_path))
+    forget()
+    repository = Repository.open(tmp_path, "rl_model")
+    assert repository.signature_valid(repository.commits()[0]) is None
+
+
+def test_the_callback_leaves_threads_and_generators_alone(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    before = global_words()
+    CheckpointCallback(10, tmp_path)
+    assert global_words() == before
+    ppo().learn(64, callback=CheckpointCallback(1000, tmp_path))
+    forget()
+    assert torch.get_num_threads() == threads
+
+
+def global_words() -> bytes:
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the global generator is what is asked
+    words: bytes = state["state"]["key"].tobytes()
+    return words
+
+
+CONTRIB = {
+    "RecurrentPPO": lambda contrib: contrib.RecurrentPPO(
+        "MlpLstmPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), n_steps=32, seed=0,
+        policy_kwargs={"lstm_hidden_size": 8, "net_arch": [8]},
+    ),
+    "MaskablePPO": lambda contrib: contrib.MaskablePPO(
+        "MlpPolicy", make_vec_env(masked(), n_envs=2, seed=0), n_steps=32, **small()
+    ),
+    "TRPO": lambda contrib: contrib.TRPO(
+        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), n_steps=32, batch_size=32, **small()
+    ),
+    "QRDQN": lambda contrib: contrib.QRDQN(
+        "MlpPolicy", make_vec_env("CartPole-v1", seed=0), learning_starts=40, buffer_size=90, **small()
+    ),
+    "TQC": lambda contrib: contrib.TQC(
+        "MlpPolicy", make_vec_env("Pendulum-v1", seed=0), learning_starts=40, buffer_size=200, **small()
+    ),
+}  # fmt: skip
+
+
+def masked() -> str:
+    from sb3_contrib.common.envs import InvalidActionEnvDiscrete
+
+    name = "unbroken/Masked-v0"
+    if name not in gymnasium.registry:
+        kwargs = {"dim": 8, "n_invalid_actions": 4}
+        gymnasium.register(name, entry_point=InvalidActionEnvDiscrete, kwargs=kwargs)  # type: ignore[arg-type]
+    return name
+
+
+@pytest.mark.parametrize("name", CONTRIB)
+def test_algorithms_of_sb3_contrib_work_without_knowing_them(name: str, tmp_path: Path) -> None:
+    contrib = pytest.importorskip("sb3_contrib")
+    steps, cut = (100, 70) if name in ("QRDQN", "TQC") else (256, 70)
+    undisturbed = CONTRIB[name](contrib).learn(steps)
+    ours = CheckpointCallback(15, tmp_path)
+    with pytest.raises(Cut):
+        CONTRIB[name](contrib).learn(steps, callback=[ours, CutAt(cut, ours)])
+    resumed = CONTRIB[name](contrib).learn(steps, callback=CheckpointCallback(15, tmp_path))
+    forget()
+    assert weights(resumed) == weights(undisturbed)
+
+
+@pytest.fixture(autouse=True)
+def _another_process(tmp_path: Path) -> Any:
+    yield
+    forget()
+    shutil.rmtree(tmp_path, ignore_errors=True)

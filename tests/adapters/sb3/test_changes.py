@@ -1,0 +1,203 @@
+"""A script that was changed between two starts: refused before anything is touched, or used and reported."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecNormalize
+
+from unbroken.adapters.sb3.policy import HOOKS
+from unbroken.errors import StateMismatch
+from unbroken.sb3 import CheckpointCallback
+
+from .trainings import weights
+
+
+class Cut(Exception):
+    pass
+
+
+class CutAt(BaseCallback):
+    """Ends a training as an error of the user's code would, two steps after a save."""
+
+    def __init__(self, at: int, ours: CheckpointCallback) -> None:
+        super().__init__()
+        self.at = at
+        self.ours = ours
+
+    def _on_step(self) -> bool:
+        if self.n_calls == self.at - 2:
+            session = self.ours._session
+            assert session is not None and session._engine is not None
+            session._engine._writer.wait()
+            session._engine.request_save("the test")
+        if self.n_calls == self.at:
+            raise Cut
+        return True
+
+
+def cut(root: Path, at: int) -> Path:
+    """Leave a run whose newest checkpoint is after `at - 2` steps of 2 environments."""
+    ours = CheckpointCallback(1000, root)
+    with pytest.raises(Cut):
+        build().learn(256, callback=[ours, CutAt(at, ours)])
+    return root
+
+
+class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    pass
+
+
+def build(
+    algorithm: type[OnPolicyAlgorithm] = PPO,
+    *,
+    n_envs: int = 2,
+    env_id: str = "Pendulum-v1",
+    normalize: bool = True,
+    wrapper: Any = None,
+    g: float = 10.0,
+    env_seed: int = 0,
+    arch: tuple[int, ...] = (16, 16),
+    policy: dict[str, Any] | None = None,
+    **options: Any,
+) -> OnPolicyAlgorithm:
+    env_kwargs = {"g": g} if env_id.startswith("Pendulum") else None
+    env = make_vec_env(env_id, n_envs=n_envs, seed=env_seed, wrapper_class=wrapper, env_kwargs=env_kwargs)
+    defaults: dict[str, Any] = {"n_steps": 32, "seed": 0, "device": "cpu"}
+    if algorithm is PPO:
+        defaults |= {"batch_size": 32, "n_epochs": 1, "clip_range": lambda left: 0.2 * left}
+    return algorithm(
+        "MlpPolicy",
+        VecNormalize(env) if normalize else env,
+        policy_kwargs={"net_arch": list(arch), **(policy or {})},
+        **{**defaults, **options},
+    )
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was cut in the middle of a rollout, with a checkpoint there."""
+    return cut(tmp_path_factory.mktemp("interrupted"), at=45)
+
+
+def resume(
+    root: Path, tmp_path: Path, *more: BaseCallback, total: int = 256, strict: bool = False, **changed: Any
+) -> tuple[OnPolicyAlgorithm, CheckpointCallback]:
+    """Start the script again on a copy of the run, with something changed."""
+    copy = shutil.copytree(root, tmp_path / "copy")
+    ours, model = CheckpointCallback(10, copy, strict=strict), build(**changed)
+    model.learn(total, callback=[ours, *more])
+    return model, ours
+
+
+def lines(ours: CheckpointCallback) -> list[str]:
+    assert ours.report is not None and ours.report.restored
+    return list(ours.report.changes)
+
+
+def half(left: float) -> float:
+    return 0.3 * left
+
+
+def test_nothing_changed_is_nothing_reported(interrupted: Path, tmp_path: Path) -> None:
+    model, ours = resume(interrupted, tmp_path)
+    assert lines(ours) == ["callbacks/CutAt: tests.adapters.sb3.test_changes:CutAt -> nothing (starts fresh)"]
+    undisturbed = build()
+    undisturbed.learn(256)
+    assert weights(model) == weights(undisturbed)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "number of environments": ({"n_envs": 3}, "n_envs"),
+    "width of the network": ({"arch": (32, 16)}, "policy"),
+    "depth of the network": ({"arch": (16, 16, 16)}, "policy"),
+    "activation": ({"policy": {"activation_fn": torch.nn.ReLU}}, "activation_fn"),
+    "optimizer": ({"policy": {"optimizer_class": torch.optim.SGD}}, "optimizer"),
+    "no VecNormalize": ({"normalize": False}, "model/env"),
+    "one wrapper more": ({"wrapper": Wrapped}, "envs"),
+    "algorithm": ({"algorithm": A2C}, "model"),
+    "environment": ({"env_id": "MountainCarContinuous-v0"}, "env"),
+    "length of a rollout that is under way": ({"n_steps": 64}, "n_steps"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_go_on_is_refused_and_nothing_is_touched(
+    what: str, interrupted: Path, tmp_path: Path
+) -> None:
+    changed, named = REFUSED[what]
+    untouched, model = build(**changed), build(**changed)
+    ours = CheckpointCallback(10, shutil.copytree(interrupted, tmp_path / "copy"))
+    with pytest.raises(StateMismatch) as caught:
+        model.learn(256, callback=ours)
+    assert any(named in line for line in caught.value.differences), caught.value.differences
+    assert weights(model) == weights(untouched)
+    assert not any(name in vars(model) for name in HOOKS)
+
+
+def test_between_two_rollouts_their_length_may_change(tmp_path: Path) -> None:
+    model, ours = resume(cut(tmp_path / "run", at=34), tmp_path, n_steps=64)
+    assert any("n_steps" in line for line in lines(ours))
+    assert model.num_timesteps == 64 + 2 * 128
+
+
+NEW_VALUE: dict[str, tuple[dict[str, Any], str, Callable[[Any], bool]]] = {
+    "learning rate": ({"learning_rate": 1e-3}, "learning_rate", lambda m: m.learning_rate == 1e-3),
+    "gamma": ({"gamma": 0.9}, "gamma", lambda m: m.gamma == m.rollout_buffer.gamma == 0.9),
+    "code of a schedule": ({"clip_range": half}, "clip_range", lambda m: m.clip_range(1.0) == 0.3),
+    "constant for a schedule": ({"clip_range": 0.1}, "clip_range", lambda m: m.clip_range(1.0) == 0.1),
+    "argument of the environment": (
+        {"g": 9.0}, "g: 10.0 -> 9.0", lambda m: all(e.unwrapped.g == 9.0 for e in m.env.venv.envs),
+    ),
+    "seed of the model": ({"seed": 5}, "model/seed", lambda m: m.seed == 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NEW_VALUE)
+def test_a_new_value_wins_and_is_reported(what: str, interrupted: Path, tmp_path: Path) -> None:
+    changed, named, holds = NEW_VALUE[what]
+    model, ours = resume(interrupted, tmp_path, **changed)
+    assert any(named in line for line in lines(ours)), lines(ours)
+    assert holds(model)
+    assert model.num_timesteps == 256
+
+
+@pytest.mark.parametrize("what", NEW_VALUE)
+def test_strict_refuses_a_new_value(what: str, interrupted: Path, tmp_path: Path) -> None:
+    changed, named, _ = NEW_VALUE[what]
+    with pytest.raises(StateMismatch) as caught:
+        resume(interrupted, tmp_path, strict=True, **changed)
+    assert any(named in line for line in caught.value.differences)
+
+
+def test_the_seed_of_the_environments_changes_nothing(interrupted: Path, tmp_path: Path) -> None:
+    model, _ = resume(interrupted, tmp_path, env_seed=99)
+    undisturbed = build()
+    undisturbed.learn(256)
+    assert weights(model) == weights(undisturbed)
+
+
+def test_one_callback_more_starts_fresh(interrupted: Path, tmp_path: Path) -> None:
+    extra = StopTrainingOnMaxEpisodes(1000)
+    model, ours = resume(interrupted, tmp_path, extra)
+    assert any("StopTrainingOnMaxEpisodes" in line for line in lines(ours))
+    assert 0 < extra.n_calls < 128
+    undisturbed = build()
+    undisturbed.learn(256)
+    assert weights(model) == weights(undisturbed)
+
+
+def test_more_steps_are_trained_to_the_new_end(interrupted: Path, tmp_path: Path) -> None:
+    model, ours = resume(interrupted, tmp_path, total=512)
+    assert model.num_timesteps == 512
+    assert any("_total_timesteps" in line for line in lines(ours))

@@ -210,13 +210,18 @@ def monitored(folder: Path, *, vector: bool) -> PPO:
 @pytest.mark.parametrize("vector", [False, True])
 def test_the_files_of_monitors_come_back_as_they_were_at_the_checkpoint(vector: bool, tmp_path: Path) -> None:
     steps, cut = (1000, 480) if vector else (512, 200)
-    monitored(tmp_path / "U", vector=vector).learn(steps, callback=CheckpointCallback(20, tmp_path / "run-U"))
+    models = [monitored(tmp_path / "U", vector=vector)]
+    models[0].learn(steps, callback=CheckpointCallback(20, tmp_path / "run-U"))
     forget()
     ours = CheckpointCallback(20, tmp_path / "run")
+    models.append(monitored(tmp_path / "R", vector=vector))
     with pytest.raises(Cut):
-        monitored(tmp_path / "R", vector=vector).learn(steps, callback=[ours, CutAt(cut, ours)])
-    monitored(tmp_path / "R", vector=vector).learn(steps, callback=CheckpointCallback(20, tmp_path / "run"))
-    forget()
+        models[1].learn(steps, callback=[ours, CutAt(cut, ours)])
+    models.append(monitored(tmp_path / "R", vector=vector))
+    models[2].learn(steps, callback=CheckpointCallback(20, tmp_path / "run"))
+    for model in models:
+        assert model.env is not None
+        model.env.close()
     files = sorted(path.name for path in (tmp_path / "U").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "R").iterdir())
     for name in files:
@@ -231,6 +236,29 @@ def rows(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         assert file.readline().startswith("#{")
         return list(csv.DictReader(file))
+
+
+def test_tensorboard_goes_on_in_the_directory_of_the_first_start(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    def train(name: str, cut: int = 0) -> None:
+        ours = CheckpointCallback(10, tmp_path / f"run-{name}")
+        model = ppo(tensorboard_log=str(tmp_path / name))
+        model.learn(384, callback=[ours, *([CutAt(cut, ours)] if cut else [])], log_interval=1)
+        model.logger.close()
+
+    train("U")
+    forget()
+    with pytest.raises(Cut):
+        train("R", cut=111)
+    train("R")
+    assert [path.name for path in (tmp_path / "R").iterdir()] == ["PPO_1"]
+    curves = []
+    for name in "UR":
+        events = accumulator.EventAccumulator(str(tmp_path / name / "PPO_1")).Reload()
+        curves.append([(e.step, e.value) for e in events.Scalars("train/loss")])
+    assert curves[0] == curves[1]
+    assert len(curves[0]) == 5
 
 
 def test_a_kill_in_the_first_episode_and_before_the_first_step(tmp_path: Path) -> None:

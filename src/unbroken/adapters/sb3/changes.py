@@ -24,7 +24,7 @@ ROLLOUT_LENGTHS = ("model/n_steps", "model/train_freq/0")
 def judge(change: Change, settings: frozenset[str]) -> Verdict:
     """Return the verdict on one change; `settings` are arguments of the environments' constructors."""
     keys = change.place.split("/")
-    if keys[0] in ("position", "generators") or change.component == "rng_states":
+    if keys[0] in ("position", "outputs", "generators") or change.component == "rng_states":
         return Verdict.SAVED
     if keys[-1] in COUNTS:
         return Verdict.ERROR

@@ -20,6 +20,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from unbroken.adapters.sb3 import reaping
 from unbroken.adapters.sb3.callbacks import below, called_every_step
 from unbroken.adapters.sb3.environments import look_around, vectors, worker_status
+from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import Position
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.training_loop import TrainingLoop
@@ -131,10 +132,11 @@ class Session:
         report = self.report = engine.resume(step=model.num_timesteps)
         self._engine = engine
         self._account_for_workers(engine, root)
-        self._say(report.text, *often, *(around.says if self._verbose else ()))
+        self._say(report.text, *often, *(f"unbroken: {line}" for line in around.says))
         if not report.restored:
             source.live = self.loop.position
             return None
+        go_on(model, root, source.outputs)
         position = Position.from_record(source.position)
         source.live = position
         return position

@@ -13,6 +13,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from unbroken.adapters.sb3 import changes
 from unbroken.adapters.sb3.callbacks import with_state
 from unbroken.adapters.sb3.environments import ENVIRONMENTS, Surroundings, seeds, worker_status
+from unbroken.adapters.sb3.outputs import record_outputs
 from unbroken.adapters.sb3.policy import training_policy
 from unbroken.adapters.sb3.position import Position
 from unbroken.adapters.sb3.reentry import plain_frequency
@@ -43,6 +44,8 @@ class TrainingSource(GraftSource):
         self.position: dict[str, str | int] = Position().as_record()
         self.live: Position | None = None
         """Where the loop stands, once it moves; what is captured from then on."""
+        self.outputs = record_outputs(model)
+        """Where the first start of the run shows itself."""
         self._model = model
         self._surroundings = surroundings
         self._callbacks = with_state(root, ours)
@@ -50,6 +53,7 @@ class TrainingSource(GraftSource):
             "model": model,
             CALLBACKS: self._callbacks,
             "position": self.position,
+            "outputs": self.outputs,
             "generators": GlobalGenerators(),
         }
         super().__init__(

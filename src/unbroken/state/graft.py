@@ -110,6 +110,10 @@ class Graft:
         """Say something about the present place; see Difference for the levels."""
         self.differences.append(Difference(level, self.place, detail))
 
+    def note_at(self, key: str, level: str, detail: str) -> None:
+        """Say something about what stands under `key` of the present place."""
+        self.differences.append(Difference(level, place_of((self._at, key)), detail))
+
     def refuse(self, detail: str, twin: object) -> Any:
         """Say that the checkpoint does not fit here, and return something to go on planning with."""
         self.error(detail)
@@ -136,13 +140,37 @@ class Graft:
         return True
 
     def register(self, value: object) -> None:
-        """Make `value` the object of the node being planned, for references from inside it."""
+        """Make `value` the object of the coded value being planned, for references from inside it."""
         if self._node is not None:
             self._objects[id(self._node)] = value
 
+    def bind(self, node: Node, value: Any) -> Any:
+        """Make `value` the object of `node`, for references to it, and return it."""
+        self._objects[id(node)] = value
+        return value
+
     def keeps(self, key: str) -> bool:
         """Whether the caller asked to keep what the twin has under `key` of the present place."""
-        return bool(self._keep) and f"{self.place}/{escape(key)}" in self._keep
+        return bool(self._keep) and place_of((self._at, key)) in self._keep
+
+    def kept_below(self, place: str) -> list[str]:
+        """Return the places that the caller asked to keep below `place`, relative to it."""
+        return [kept[len(place) + 1 :] for kept in self._keep if kept.startswith(f"{place}/")]
+
+    def finished(self, key: str, node: Value) -> Any:
+        """Plan and build something new whole, so that it can be hashed: a dict's key, a set's member.
+
+        Its writes are executed at once. They touch nothing live: what stands here has no twin.
+        """
+        outer, self._writes = self._writes, []
+        try:
+            value = self.value(key, node)
+            if not self.errors:
+                for _, function, args in sorted(self._writes, key=lambda w: w[0]):
+                    function(*args)
+            return value
+        finally:
+            self._writes = outer
 
     def here(self, node: Value, twin: object = MISSING) -> Any:
         """Plan a value at the present place: for a codec whose payload is one other value."""

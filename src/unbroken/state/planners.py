@@ -445,7 +445,7 @@ def _attributes(
             continue
         if graft.facts(type(attributes[name])).kind is Kind.EXTERNAL or graft.keeps(name):
             continue
-        graft.note("removed", f"the attribute {name} is gone, as in the saved state.")
+        graft.note_at(name, "removed", "is gone, as in the saved state.")
         graft.write(attributes.pop, name)
 
 

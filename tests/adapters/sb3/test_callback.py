@@ -24,6 +24,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback, Every
+from unbroken.types import Fidelity
 
 from .trainings import a2c, dqn, ppo, small, weights
 
@@ -271,6 +272,37 @@ def test_a_kill_in_the_first_episode_and_before_the_first_step(tmp_path: Path) -
         resumed = dqn().learn(200, callback=CheckpointCallback(1000, tmp_path / f"R{at}"))
         forget()
         assert weights(resumed) == weights(undisturbed)
+
+
+class Drift(gymnasium.Env[Any, Any]):
+    """A user's own environment, without a spec."""
+
+    observation_space = gymnasium.spaces.Box(-100, 100, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.at, self.left = self.np_random.normal(size=2), 80
+        return self.at.astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at = 0.9 * self.at + 0.1 * action + 0.1 * self.np_random.normal(size=2)
+        self.left -= 1
+        return self.at.astype(np.float32), -float(np.abs(self.at).sum()), False, self.left == 0, {}
+
+
+def test_an_environment_of_the_users_own_is_exact_from_its_first_episode_on(tmp_path: Path) -> None:
+    def build() -> PPO:
+        env = make_vec_env(Drift, n_envs=2, seed=0)
+        return PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, **small())
+
+    undisturbed = build().learn(256)
+    ours = CheckpointCallback(5, tmp_path)
+    with pytest.raises(Cut):
+        build().learn(256, callback=[ours, CutAt(48, ours)])
+    assert ours.report is not None and ours.report.promises["env_states"].fidelity is Fidelity.EXACT
+    resumed = build().learn(256, callback=CheckpointCallback(5, tmp_path))
+    assert weights(resumed) == weights(undisturbed)
 
 
 def test_the_metrics_of_a_training_stand_in_its_checkpoints(tmp_path: Path) -> None:

@@ -14,12 +14,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 
-from unbroken.adapters.sb3.attaching import attach_once
+from unbroken.adapters.sb3.attaching import attach_once, verdict_on
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.reaping import identify
 from unbroken.adapters.sb3.workers import workers_of
 from unbroken.capture.environments import Verdict, chain
-from unbroken.capture.probe import probe
 from unbroken.capture.source import ENVIRONMENTS, setting_names
 from unbroken.state.nodes import class_name
 from unbroken.state.snapshot import Promise
@@ -54,7 +53,7 @@ def look_around(model: BaseAlgorithm, root: BaseCallback) -> Surroundings:
         for env in getattr(base, "envs", ()):
             kind = "/".join(class_name(type(layer)) for layer in chain(env))
             if kind not in verdicts:
-                verdicts[kind] = probe(env)
+                verdicts[kind] = verdict_on(env)
             verdicts[kind] = _worse(verdicts[kind], attach_once(env, verdicts[kind]))
     worst = max(verdicts.values(), key=_rank, default=None)
     promise = Promise(Fidelity.EXACT) if worst is None else Promise(worst.fidelity, worst.reason)

@@ -116,7 +116,7 @@ class MonitorCaptor:
         elif not isinstance(header, str) or not isinstance(elapsed, float):
             graft.error("was saved without the time at which its file begins.")
         elif not obj.results_writer:
-            graft.note("lost", "the checkpoint has a monitor file, and the program writes none.")
+            graft.note_at("<file>", "lost", "the checkpoint has a monitor file, and the program writes none.")
         else:
             text = joined(
                 header.encode("utf-8", "surrogateescape"),

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unbroken.adapters.sb3.attaching import attach_once
+from unbroken.adapters.sb3.attaching import attach_once, verdict_on
 from unbroken.adapters.sb3.policy import AGENT, worker_policy
 from unbroken.capture.environments import Verdict
 from unbroken.capture.generators import GlobalGenerators
-from unbroken.capture.probe import probe
 from unbroken.capture.source import setting_names
 from unbroken.errors import InternalError, NotCapturable, RestoreFailed
 from unbroken.state import graft as grafts
@@ -80,7 +79,7 @@ class Agent:
 
     def do_probe(self, env: Any) -> Answer:
         """Find out what a restore of the environment will give."""
-        return Answer(verdict=probe(env))
+        return Answer(verdict=verdict_on(env))
 
     def do_capture(self, env: Any, contents: bool) -> Answer:  # noqa: FBT001 - sent by position
         """Walk the environment and the generators of this process."""

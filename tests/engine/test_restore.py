@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 
 from tests.engine.training import Training, engine_of, source_of, train
+from unbroken.capture.generators import GlobalGenerators, live_generators
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
-from unbroken.state.graft import Graft
+from unbroken.state.graft import Difference, Graft
+from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
 
 
@@ -242,3 +245,84 @@ def test_state_that_never_reached_a_save_is_nowhere(tmp_path: Path) -> None:
     engine.close()
     assert again.count == 10
     assert np.isfinite(again.net.weights).all()
+
+
+# ---------------------------------------------------------------------- what an announced difference explains
+
+
+class Lost(GraftSource):
+    """Its plan says something about one place, and its writes spoil another one."""
+
+    def __init__(self, training: Training, said: Difference, spoil: Callable[[Training], object]) -> None:
+        super().__init__({"training": training}, source_of(training).policy)
+        self.training = training
+        self.said = said
+        self.spoil = spoil
+
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        graft = super().plan(saved, keep=keep, trusted=trusted)
+        graft.differences.append(self.said)
+        graft.write(self.spoil, self.training)
+        return graft
+
+
+def miscount(training: Training) -> None:
+    training.count = 77
+
+
+def add(training: Training) -> None:
+    vars(training)["more"] = 1
+
+
+def drop(training: Training) -> None:
+    del training.rows
+
+
+@pytest.mark.parametrize("level", ["lost", "fresh", "removed", "replaced"])
+def test_what_is_lost_or_fresh_explains_nothing_that_differs_beside_it(level: str) -> None:
+    saved, training = source_of(trained()).capture(), Training()
+    with pytest.raises(RestoreFailed, match="training/count"):
+        lay(Lost(training, Difference(level, "training", "is said of the owner."), miscount), saved)
+
+
+@pytest.mark.parametrize(
+    ("level", "spoil", "passes"),
+    [
+        ("kept", miscount, True),
+        ("changed", miscount, True),
+        ("fresh", add, True),
+        ("lost", add, False),
+        ("lost", drop, True),
+        ("fresh", drop, False),
+    ],
+)
+def test_what_a_level_explains_at_its_place_and_below(
+    level: str, spoil: Callable[[Training], object], passes: bool
+) -> None:
+    saved, training = source_of(trained()).capture(), Training()
+    source = Lost(training, Difference(level, "training", "is said."), spoil)
+    if passes:
+        lay(source, saved)
+    else:
+        with pytest.raises(RestoreFailed):
+            lay(source, saved)
+
+
+def test_a_generator_that_is_lost_does_not_excuse_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    generators = GraftSource({"generators": GlobalGenerators()}, policy_of_loaded())
+    live = dict(live_generators())
+    with monkeypatch.context() as more:
+        more.setattr(
+            "unbroken.capture.generators.live_generators", lambda **_: {**live, "cuda:7": random.Random(1)}
+        )
+        saved = generators.capture()
+
+    class Spoiled(GraftSource):
+        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+            graft = super().plan(saved, keep=keep, trusted=trusted)
+            graft.write(random.seed, 5, phase=Phase.GENERATORS)
+            return graft
+
+    lay(generators, saved)
+    with pytest.raises(RestoreFailed, match="generators/value/python"):
+        lay(Spoiled(generators.roots, generators.policy), saved)

@@ -84,10 +84,10 @@ class GlobalGeneratorsCodec:
             elif name == "torch":
                 graft.error("torch's generator was saved: import torch before resuming.")
             else:
-                graft.note("lost", f"the generator of {name} was saved; this process has no such device.")
+                graft.note_at(name, "lost", f"the generator of {name} was saved; this process has no such device.")
         for name in live:
             if name not in payload.v:
-                graft.note("fresh", f"the generator of {name} was not saved and stays as it is.")
+                graft.note_at(name, "fresh", f"the generator of {name} was not saved and stays as it is.")
         return result
 
 

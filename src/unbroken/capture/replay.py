@@ -298,7 +298,11 @@ class ReplayCaptor:
         if not isinstance(unknown, str):
             graft.error("says in a way that is no text why it is approximate.")
         elif isinstance(header, str) and not header:
-            graft.note("lost", f"the episode could not be recorded ({unknown}) and starts anew.")
+            graft.note_at(
+                "<replay>", "lost", f"the episode could not be recorded ({unknown}) and starts anew."
+            )
+            for follows in ("<actions>", "<unknown>"):
+                graft.note_at(follows, "kept", "belongs to the new episode.")
         elif not isinstance(header, str) or not isinstance(actions, Array):
             graft.error("was saved without the actions to replay.")
         else:

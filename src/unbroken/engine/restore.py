@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
 from unbroken.engine.source import NamesVolatile, Source
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
-from unbroken.state.diff import compare
+from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Graft
 from unbroken.state.snapshot import Snapshot
 
 SHOWN = 5
 _REPORTED = frozenset({"changed", "lost", "fresh", "removed", "replaced"})
 """Levels of a plan's differences that a person should know of."""
-_NOT_COMPARED = frozenset({"changed", "lost", "fresh", "removed", "kept"})
-"""Levels that explain a difference between what was saved and what is live."""
+_PROGRAMS_OWN = frozenset({"changed", "kept"})
+"""Levels of what the program keeps as it built it: they explain what differs there, and below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,34 @@ def _apply(graft: Graft) -> None:
         ) from error
 
 
+class _Explained:
+    """Which differences between the saved and the live state a plan has announced.
+
+    What the program keeps may differ at any depth. What is lost or fresh explains only that something
+    is gone, or new: a value that differs beside it is an error all the same.
+    """
+
+    def __init__(self, graft: Graft, keep: Collection[str]) -> None:
+        def places(*levels: str) -> frozenset[str]:
+            return frozenset(d.place for d in graft.differences if d.level in levels)
+
+        self._own = places(*_PROGRAMS_OWN) | frozenset(keep)
+        self._lost = places("lost")
+        self._fresh = places("fresh")
+
+    def covers(self, found: LeafDifference) -> bool:
+        if found.place in self._lost or found.place in self._fresh or within(found.place, self._own):
+            return True
+        # A part that opened a component of its own is gone there as well, below the place it had.
+        gone = found.after == ABSENT and within(found.place, self._lost)
+        return gone or (found.before == ABSENT and within(found.place, self._fresh))
+
+
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
     state = source.capture()
     volatile = source.volatile() if isinstance(source, NamesVolatile) else frozenset[str]()
-    explained = {*judged.keep, *(d.place for d in graft.differences if d.level in _NOT_COMPARED)}
-    wrong = [d for d in compare(saved, state, volatile=volatile) if not within(d.place, explained)]
+    explained = _Explained(graft, judged.keep)
+    wrong = [d for d in compare(saved, state, volatile=volatile) if not explained.covers(d)]
     if wrong:
         shown = "; ".join(str(d) for d in wrong[:SHOWN])
         raise RestoreFailed(

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import InternalError, SaveFailed, StoreFull
+from unbroken.errors import AmbiguousCommit, Fenced, InternalError, SaveFailed, StoreFull, UnbrokenError
 
 
 def fail() -> None:
@@ -104,3 +104,33 @@ raise SystemExit(3)
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "written\n")
+
+
+@pytest.mark.parametrize("error", [Fenced("a newer process took over"), AmbiguousCommit("nobody knows")])
+def test_what_asks_for_another_decision_comes_as_itself(error: UnbrokenError) -> None:
+    def lose() -> None:
+        raise error
+
+    writer = BackgroundWriter()
+    writer.submit("step 5", lose)
+    writer.wait()
+    with pytest.raises(type(error)) as raised:
+        writer.check()
+    assert raised.value is error
+    writer.check()
+    with pytest.raises(type(error)):
+        writer.check(again=True)
+
+
+def test_where_no_thread_is_to_be_had_the_write_is_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    writer, done = BackgroundWriter(), list[int]()
+    writer.submit("step 5", lambda: done.append(5))
+    assert done == [5]
+    writer.submit("step 6", fail)
+    writer.wait()
+    with pytest.raises(SaveFailed, match="step 6"):
+        writer.check()

@@ -7,7 +7,8 @@ no daemon, so the interpreter does not exit before the write is finished.
 Invariants: at most one write is in flight; every error reaches a caller of `check()`; a forked child
 never writes.
 
-Not promised: that a write can be cancelled. Only the end of the process stops one.
+Not promised: that a write can be cancelled (only the end of the process stops one), nor that it runs
+beside the training: where the system gives no thread, it runs before `submit` returns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from unbroken.errors import InternalError, SaveFailed
+from unbroken.errors import AmbiguousCommit, Fenced, InternalError, SaveFailed
 
 
 class BackgroundWriter:
@@ -49,15 +50,20 @@ class BackgroundWriter:
         """Start `work` in the background; wait first for the one before.
 
         Raises:
-            SaveFailed: the one before failed. `work` was not started.
+            SaveFailed, Fenced, AmbiguousCommit: the one before failed. `work` was not started.
         """
         if self.is_child:
             raise InternalError("A forked child tried to write a checkpoint.")
         self.wait()
         self.check()
         self._error, self._told, self._what = None, False, what
-        self._thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=False)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=False)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads to be had: slow is better than lost
+            self._run(work)
+        else:
+            self._thread = thread
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -76,10 +82,14 @@ class BackgroundWriter:
 
         Raises:
             SaveFailed: with the error of the write as its cause.
+            Fenced, AmbiguousCommit: the write ended with it. What to do then is another decision than
+                after a save that failed, so these come as themselves.
         """
         if self._error is None or (self._told and not again):
             return
         self._told = True
+        if isinstance(self._error, (Fenced, AmbiguousCommit)):
+            raise self._error
         raise SaveFailed(
             f"The checkpoint of {self._what} was not saved: {self._error}",
             hint="Checkpoints committed before it are intact.",

@@ -29,14 +29,14 @@ both = pytest.mark.parametrize("fmt", FORMATS)
 
 
 def component(value: nodes.Value) -> Component:
-    return Component("model", {"model": value}, tensors={"weight": "model/weight"})
+    return Component("model", {"model": value}, tensors={"model": {"weight": "model/weight"}})
 
 
 def round_trip(value: nodes.Value, fmt: DocumentFormat, blobs: list[BlobRef] | None = None) -> nodes.Value:
     data = documents.encode(component(value), blobs or [], fmt)
     found = documents.decode(data, fmt)
     assert found.component == "model"
-    assert found.tensors == {"weight": "model/weight"}
+    assert found.tensors == {"model": {"weight": "model/weight"}}
     assert found.blobs == (blobs or [])
     return found.roots["model"]
 
@@ -128,7 +128,9 @@ def test_any_state_comes_back(value: nodes.Value, fmt: DocumentFormat) -> None:
 def test_text_that_is_no_unicode_comes_back(fmt: DocumentFormat) -> None:
     value = nodes.Dict(v={"\ud800": "\\ud800", "\\": nodes.Bytes(v=b"\xff\\"), "\\u0041": "\udcff/\\\\"})
     assert round_trip(value, fmt) == value
-    odd = Component("\udcff", {"a/\udcff": nodes.Array(d="<f4", s=(0,), b=0)}, tensors={"\udcff": "\\"})
+    odd = Component(
+        "\udcff", {"a/\udcff": nodes.Array(d="<f4", s=(0,), b=0)}, tensors={"\udcff": {"\udcff": "\\"}}
+    )
     found = documents.decode(documents.encode(odd, [BlobRef(0)], fmt), fmt)
     assert (found.component, found.roots, found.tensors) == (odd.name, odd.roots, odd.tensors)
 

@@ -40,7 +40,7 @@ def test_the_document() -> None:
     weight = nodes.Array(d="<f4", s=(512, 512), b=0)
     policy = nodes.Object(c="net:Policy", a={"gamma": 0.99, "weight": weight})
     blob = document.BlobRef(1 << 20, [digest_of(bytes(1 << 20))])
-    component = Component("model", {"model": policy}, tensors={"weight": "model/weight"})
+    component = Component("model", {"model": policy}, tensors={"model": {"weight": "model/weight"}})
     assert document.encode(component, [blob]).decode() == JSON[2].removesuffix("\n")
     assert document.decode(JSON[2].encode()).roots == {"model": policy}
 

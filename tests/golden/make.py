@@ -103,7 +103,7 @@ def state(step: int) -> Snapshot:
                     )
                 },
                 blobs=[weights],
-                tensors={"weight": "model/policy/weight"},
+                tensors={"model/policy": {"weight": "model/policy/weight"}},
             ),
             "replay_buffer": Component(
                 name="replay_buffer",

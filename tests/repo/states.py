@@ -36,7 +36,7 @@ def snapshot(
             )
         },
         blobs=[array(weights)],
-        tensors={"w": "model/policy/w"},
+        tensors={"model/policy": {"w": "model/policy/w"}},
     )
     replay = Component(
         name="replay_buffer",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.errors import ConfigError, CorruptObject, InternalError, UnsupportedFormat
+from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.compression import Codec, Compression
 from unbroken.format.document import CHUNK
@@ -14,12 +14,11 @@ from unbroken.format.records import HistoryRecord
 from unbroken.repo.repository import Repository, jobs
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal_json
-from unbroken.state.snapshot import Component, Snapshot
 from unbroken.store.memory import MemoryStore
 from unbroken.store.publish import TEMPORARY
 from unbroken.types import Fidelity, Step
 
-from .states import array, clock, meta, noise, process, same, snapshot, tokens
+from .states import clock, meta, noise, process, same, snapshot, tokens
 
 
 @pytest.fixture
@@ -155,33 +154,6 @@ def test_history_grows_and_survives_a_cut(repository: Repository) -> None:
         repository.store.put(layout.HISTORY, data + b'{"half a li')
         writer.append_history(HistoryRecord(event="start", tier="newest", sequence=3))
     assert [record.tier for record in repository.history()] == ["fresh", "newest"]
-
-
-def test_the_birth_document(repository: Repository) -> None:
-    skeleton = Snapshot(
-        components={"model": Component("model", roots={"model": 3, "λ": "x"}, tensors={"w": "model"})}
-    )
-    assert repository.birth() is None
-    with repository.writer() as writer:
-        writer.write_birth(skeleton)
-        found = repository.birth()
-        assert found is not None
-        assert same(found, skeleton)
-        skeleton.components["model"].blobs.append(array(b"content"))
-        with pytest.raises(InternalError, match="array contents"):
-            writer.write_birth(skeleton)
-
-
-def test_a_damaged_birth_document_is_an_error(repository: Repository) -> None:
-    with repository.writer() as writer:
-        writer.write_birth(Snapshot(components={"model": Component("model", roots={"model": 3})}))
-    data = repository.store.get(layout.BIRTH)
-    for position in range(len(data)):
-        flipped = bytearray(data)
-        flipped[position] ^= 1 << (position % 8)
-        repository.store.put(layout.BIRTH, bytes(flipped))
-        with pytest.raises(CorruptObject):
-            repository.birth()
 
 
 def test_runs_below_a_root(tmp_path: Path) -> None:

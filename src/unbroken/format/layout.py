@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 from unbroken.format.manifest import DocumentFormat
-from unbroken.types import Epoch, Sequence, Step, WriteId
+from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
 FORMAT = "format.json"
 LATEST = "latest.txt"
@@ -24,8 +24,10 @@ COMMITS = "commits"
 PACKS = "packs"
 EPOCHS = "epochs"
 RANKS = "ranks"
+BIRTHS = "births"
 
 _COMMIT = re.compile(r"commits/([0-9]{10})\.json\Z", re.ASCII)
+_BIRTH = re.compile(r"births/(b3|sha256)-([0-9a-f]{64})\.json\Z", re.ASCII)
 _EPOCH = re.compile(r"epochs/([0-9]{10})(\.start|\.exit)?\.json\Z", re.ASCII)
 
 
@@ -36,6 +38,21 @@ def birth(segment: int) -> str:
     ('birth.json', 'birth-1.json')
     """
     return BIRTH if segment == 0 else f"birth-{segment}.json"
+
+
+def birth_document(name: Digest) -> str:
+    """Return the key of the birth document with this digest.
+
+    >>> birth_document(Digest("b3:0a"))
+    'births/b3-0a.json'
+    """
+    return f"{BIRTHS}/{name.replace(':', '-')}.json"
+
+
+def birth_name(key: str) -> Digest | None:
+    """Return the digest of the birth document that a key stands for; None for any other key."""
+    match = _BIRTH.match(key)
+    return Digest(f"{match[1]}:{match[2]}") if match else None
 
 
 def checkpoint(step: Step, write_id: WriteId) -> str:

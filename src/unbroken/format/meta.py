@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from unbroken.format import wire
-from unbroken.format.records import Count, Owner, Position, StepField
+from unbroken.format.records import BirthField, Count, Owner, Position, StepField
 from unbroken.types import Fidelity
 
 
@@ -40,6 +40,8 @@ class Meta(Owner, frozen=True, kw_only=True, tag="meta"):
     seconds_blocked: float = 0.0
     bytes: Count = 0
     """Bytes in blobs, uncompressed, shared ones included."""
+    birth: BirthField = ""
+    """The birth document that the settings in this checkpoint go with, as `RunWriter.write_birth` named it."""
     counters: dict[str, Any] = {}
     notes: list[str] = []
 

@@ -26,6 +26,9 @@ WriteIdField: TypeAlias = Annotated[WriteId, msgspec.Meta(pattern=r"^[0-9a-z]{1,
 DirectoryField: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^steps/step_[0-9]{12,18}-[0-9a-z]{1,64}\Z")]
 """A checkpoint's directory: no record can name a place outside ``steps/``."""
 
+BirthField: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?:(?:b3|sha256):[0-9a-f]{64})?\Z")]
+"""The digest of a birth document; empty: none."""
+
 Position: TypeAlias = Literal["start", "step", "end"]
 """Where in a segment a checkpoint was taken: before its first step, at a step, after its last."""
 
@@ -61,6 +64,7 @@ class Commit(Record, frozen=True, kw_only=True, tag="commit"):
     good: bool = True
     position: Position = "step"
     metrics: dict[str, float] = {}
+    birth: BirthField = ""
 
 
 class Pending(Owner, frozen=True, kw_only=True, tag="pending"):

@@ -1,18 +1,21 @@
-"""`birth.json`: the state tree at the start of training, without the contents of arrays.
+"""Birth documents: the state tree at the start of training, without the contents of arrays.
 
-Captured again at every start, it shows what the user has changed in the script. It names no blobs, so
-nothing else has to exist for it to be read.
+Captured again at every start, it shows what the user has changed in the script. Once a change was
+adopted, later commits are born from another document than earlier ones; so each commit names its own,
+by digest. It names no blobs, so nothing else has to exist for it to be read.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from unbroken.errors import CorruptObject, InternalError
+from unbroken.errors import CorruptObject, InternalError, ObjectMissing
 from unbroken.format import document, layout
+from unbroken.format.digest import digest_of, matches
 from unbroken.format.wire import FORMAT_VERSION, check_version
-from unbroken.repo.seal import seal_json, unseal_json
 from unbroken.state.snapshot import Component, Snapshot
+from unbroken.store.base import ByteStore
+from unbroken.types import Digest
 
 _MAGIC = "unbroken birth"
 
@@ -21,24 +24,26 @@ class _Birth(msgspec.Struct, kw_only=True):
     magic: str
     version: int
     job: str
-    time: float
+    segment: int
     components: dict[str, msgspec.Raw]
 
 
-def encode(skeleton: Snapshot, *, job: str, time: float) -> bytes:
-    """Return the bytes of `birth.json`."""
+def encode(skeleton: Snapshot, *, job: str, segment: int) -> tuple[Digest, bytes]:
+    """Return the name and the bytes of a birth document. Equal skeletons give equal documents."""
     components: dict[str, msgspec.Raw] = {}
     for name, component in sorted(skeleton.components.items()):
         if component.blobs:
             raise InternalError(f"The birth document of {name!r} has array contents.")
         components[name] = msgspec.Raw(document.encode(component, [], "json"))
-    body = _Birth(magic=_MAGIC, version=FORMAT_VERSION, job=job, time=time, components=components)
-    return seal_json(msgspec.json.format(msgspec.json.encode(body), indent=1))
+    body = _Birth(magic=_MAGIC, version=FORMAT_VERSION, job=job, segment=segment, components=components)
+    data = msgspec.json.format(msgspec.json.encode(body), indent=1)
+    return digest_of(data), data
 
 
-def decode(data: bytes, *, key: str = layout.BIRTH) -> Snapshot:
+def decode(data: bytes, name: Digest, *, key: str) -> Snapshot:
     """Return the skeleton in `data`; only `CorruptObject` and `UnsupportedFormat` are raised."""
-    unseal_json(data, key=key)
+    if not matches(data, name):
+        raise CorruptObject(f"{key} is damaged: its digest does not fit.", key=key, digest=name)
     try:
         birth = msgspec.json.decode(data, type=_Birth)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -47,9 +52,23 @@ def decode(data: bytes, *, key: str = layout.BIRTH) -> Snapshot:
     if birth.magic != _MAGIC:
         raise CorruptObject(f"{key} is not a birth document.", key=key)
     snapshot = Snapshot()
-    for name, raw in birth.components.items():
+    for component, raw in birth.components.items():
         found = document.decode(bytes(raw), "json", key=key)
-        if found.component != name or found.blobs:
+        if found.component != component or found.blobs:
             raise CorruptObject(f"{key} holds a document that does not belong there.", key=key)
-        snapshot.components[name] = Component(name=name, roots=found.roots, tensors=found.tensors)
+        snapshot.components[component] = Component(name=component, roots=found.roots, tensors=found.tensors)
     return snapshot
+
+
+def read(store: ByteStore, name: Digest) -> Snapshot:
+    """Return the birth document of this name.
+
+    Raises:
+        CorruptObject: it is damaged or missing.
+    """
+    key = layout.birth_document(name)
+    try:
+        data = store.get(key)
+    except ObjectMissing as error:
+        raise CorruptObject(f"{key} is missing.", key=key, digest=name) from error
+    return decode(data, name, key=key)

@@ -38,6 +38,7 @@ class Inventory:
     step_objects: tuple[names.StepObject, ...]
     pack_objects: tuple[str, ...]
     contents: Mapping[str, Collection[Digest]]
+    births: tuple[Digest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,12 @@ class GcPlan:
     commits: tuple[str, ...]
     documents: tuple[str, ...]
     packs: tuple[str, ...]
+    births: tuple[str, ...]
     low_water: Sequence | None
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return self.commits + self.documents + self.packs
+        return self.commits + self.documents + self.packs + self.births
 
     def __str__(self) -> str:
         packs = sum(key.endswith(".pack") for key in self.packs)
@@ -76,6 +78,9 @@ def take_inventory(
             found for key in store.list(layout.STEPS) if (found := names.parse_step_object(key)) is not None
         ),
         pack_objects=tuple(key for key in store.list(layout.PACKS) if layout.pack_name(key) is not None),
+        births=tuple(
+            name for key in store.list(layout.BIRTHS) if (name := layout.birth_name(key)) is not None
+        ),
         contents={name: [entry.digest for entry in found.entries] for name, found in index.packs.items()},
     )
 
@@ -86,11 +91,13 @@ def plan_gc(
     epoch: Epoch,
     drop: Collection[Sequence] = (),
     keep_last: int | None = None,
+    births: Collection[Digest] = (),
 ) -> GcPlan:
     """Plan what to delete when the commits `drop` go and all others that count stay.
 
     A commit record that cannot be read stays, with everything that it might need, until `keep_last`
-    newer commits are kept; then it is past its time anyhow. With None it stays for good.
+    newer commits are kept; then it is past its time anyhow. With None it stays for good. `births` are
+    documents that a commit is going to name.
     """
     log = inventory.log
     kept = [commit for commit in log.commits if commit.sequence not in drop]
@@ -124,6 +131,7 @@ def plan_gc(
             f"{found.directory}/{found.name}" for found in sorted(documents, key=_last_written_first)
         ),
         packs=_unneeded_packs(inventory, kept, epoch, certain=certain),
+        births=_unneeded_births(inventory, kept, births) if certain else (),
         low_water=Sequence(max(gone) + 1) if gone else None,
     )
 
@@ -153,6 +161,13 @@ def _is_over(write_id: str, epoch: Epoch) -> bool:
 def _last_written_first(found: names.StepObject) -> tuple[str, int, str]:
     order = {layout.MANIFEST: 0, layout.META: 1}
     return found.directory, order.get(found.name, 2), found.name
+
+
+def _unneeded_births(
+    inventory: Inventory, kept: Collection[Commit], wanted: Collection[Digest]
+) -> tuple[str, ...]:
+    needed = {commit.birth for commit in kept}.union(wanted)
+    return tuple(layout.birth_document(name) for name in sorted(inventory.births) if name not in needed)
 
 
 def _unneeded_packs(

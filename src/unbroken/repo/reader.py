@@ -21,6 +21,7 @@ from unbroken.format.document import CHUNK, BlobRef, Document
 from unbroken.format.manifest import Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
+from unbroken.repo import birth
 from unbroken.repo.blobs import BlobIndex, read_blobs
 from unbroken.repo.fault import Fault
 from unbroken.repo.log import read_commit
@@ -89,6 +90,11 @@ class Reader:
                 yield Fault("", key, "", f"{key} is not the record that was listed.")
         except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
             yield Fault("", key, "", error.message)
+        if name := self._commit.birth:
+            try:
+                birth.read(self._store, Digest(name))
+            except (CorruptObject, UnsupportedFormat) as error:
+                yield Fault("", layout.birth_document(Digest(name)), name, error.message)
         try:
             manifest = self.manifest
         except (CorruptObject, UnsupportedFormat) as error:

@@ -19,6 +19,7 @@ from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, Unsupport
 from unbroken.format import layout, wire
 from unbroken.format import manifest as manifests
 from unbroken.format.compression import Compression
+from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
@@ -33,6 +34,7 @@ from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
+from unbroken.types import Digest
 
 
 class Repository:
@@ -127,13 +129,28 @@ class Repository:
         key = keys.signing_key(create=False) if key is None else key
         return False if key is None else manifests.signature_valid(manifest, key)
 
-    def birth(self, *, segment: int = 0) -> Snapshot | None:
-        """Return the state tree at the start of a segment, without array contents; None if there is none."""
+    def birth(self, commit: Commit | None = None, *, segment: int = 0) -> Snapshot | None:
+        """Return the state tree that the settings in `commit` were born with; None if it names none.
+
+        Raises:
+            CorruptObject: it is damaged or missing.
+        """
+        if commit is not None:
+            return self.birth_named(Digest(commit.birth)) if commit.birth else None
         key = layout.birth(segment)
         try:
-            return birth.decode(self.store.get(key), key=key)
+            data = self.store.get(key)
         except ObjectMissing:
             return None
+        return birth.decode(data, digest_of(data), key=key)
+
+    def birth_named(self, name: Digest) -> Snapshot:
+        """Return the birth document of this name: a state tree without array contents.
+
+        Raises:
+            CorruptObject: it is damaged or missing.
+        """
+        return birth.read(self.store, name)
 
     def pending(self) -> Pending | None:
         """Return the record of a save that was started and not finished, or None.

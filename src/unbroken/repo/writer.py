@@ -97,6 +97,7 @@ class RunWriter:
         self._token = token
         self._signing_key = signing_key
         self._references: dict[Digest, frozenset[Digest]] = {}
+        self._births: set[Digest] = set()
 
     @classmethod
     def open(
@@ -181,10 +182,23 @@ class RunWriter:
         )
         self._store.put(layout.PENDING, seal(pending))
 
-    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> None:
-        """Keep the state tree of the start of a segment, in place of an earlier one."""
+    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
+        """Write a birth document and return its name, for `Meta.birth` of every save that goes with it.
+
+        It is kept as long as a commit names it, and until this writer is closed. Earlier ones stay
+        what they are.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
+        """
         self._check_process()
-        self._store.put(layout.birth(segment), birth.encode(skeleton, job=self.job, time=self._clock()))
+        fencing.check(self._store, self._claim)
+        name, data = birth.encode(skeleton, job=self.job, segment=segment)
+        # Written again if it is there: a writer that was overtaken might be about to delete that one.
+        self._store.put(layout.birth_document(name), data)
+        self._store.put(layout.birth(segment), data)
+        self._births.add(name)
+        return name
 
     def append_history(self, record: HistoryRecord) -> None:
         """Add a line to the run's history."""
@@ -262,6 +276,7 @@ class RunWriter:
             good=meta.good,
             position=meta.position,
             metrics=meta.metrics,
+            birth=meta.birth,
         )
         commit = self._commit(attempt, commit)
         self._index.suspect.difference_update(manifest.blobs)  # those were written anew
@@ -332,7 +347,9 @@ class RunWriter:
     def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
         log = read_log(self._store)
         inventory = collect.take_inventory(self._store, log, self._index, self._blobs_of)
-        plan = collect.plan_gc(inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last)
+        plan = collect.plan_gc(
+            inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._births
+        )
         collect.execute(self._store, plan, claim=self._claim)
         self._index.refresh()
         return plan

@@ -253,9 +253,15 @@ def test_aliases_between_actor_and_critic(travel: Travel) -> None:
 def test_components_and_their_tables() -> None:
     saved = capture({"it": ActorCritic(1)}, POLICY)
     weights, targets = saved.components["policy_weights"], saved.components["target_weights"]
-    assert list(targets.tensors) == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert {"actor.0.weight", "critic.0.weight", "critic.1.bias"} <= set(weights.tensors)
-    assert weights.tensors["actor.0.weight"] == weights.tensors["critic.0.weight"]
+    assert list(targets.tensors) == ["it/critic_target"]
+    assert list(targets.tensors["it/critic_target"]) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert {"it/actor", "it/critic", "it/policy"} == set(weights.tensors)
+    # Two modules with the same names, one tensor of which is in both: each has a table of its own.
+    actor, critic = weights.tensors["it/actor"], weights.tensors["it/critic"]
+    assert set(actor) == set(critic) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert actor["0.weight"] == critic["0.weight"]
+    assert actor["1.weight"] != critic["1.weight"]
+    assert {"actor.0.weight", "critic.0.weight", "critic.1.bias"} <= set(weights.tensors["it/policy"])
     assert "optimizer_states" in saved.components
 
 

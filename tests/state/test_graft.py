@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -68,6 +69,11 @@ POLICY = Policy(
 )
 
 
+def wipe(path: str) -> None:
+    """What a hostile document would like to have called."""
+    raise AssertionError(f"wiped {path}")
+
+
 class Bomb:
     """What a hostile document would like to have built."""
 
@@ -87,6 +93,8 @@ FORGERIES: dict[str, Value] = {
     "exec": Function(q="builtins:exec"),
     "a function of a trusted package": Function(q="numpy:load"),
     "partial of exec": Partial(f=Function(q="builtins:exec"), a=COMMAND, k=Dict(v={})),
+    "partial of a function that is held": Partial(f=Function(q=f"{__name__}:wipe"), a=COMMAND, k=Dict(v={})),
+    "a function of the owner's module": Function(q=f"{__name__}:wipe"),
     "Popen": Object(c="subprocess:Popen", a={"args": "true"}),
     "TemporaryDirectory": Object(c="tempfile:TemporaryDirectory", a={"name": "/"}),
     "an object with __del__": Object(c=f"{__name__}:Bomb"),
@@ -113,7 +121,48 @@ def test_forged_documents_are_refused_in_the_plan(name: str) -> None:
     assert twin.__dict__ == {"x": None}
 
 
+def test_a_document_puts_nothing_in_front_of_a_method() -> None:
+    twin = Part(x=wipe, keep=functools.partial(wipe, "mine"))
+    root = Object(
+        c=class_name(Part), a={"x": Function(q=f"{__name__}:wipe"), "work": Link(to="root/x", in_="")}
+    )
+    graft = plan(
+        Snapshot({"training_state": Component("training_state", {"root": root})}), {"root": twin}, POLICY
+    )
+    assert [d.place for d in graft.errors] == ["root"]
+    with pytest.raises(StateMismatch, match="method"):
+        graft.apply()
+    assert twin.work() == 1
+
+
+def test_a_partial_that_the_program_holds_may_come_back_with_other_arguments() -> None:
+    saved, twin = Part(p=functools.partial(wipe, "a")), Part(p=functools.partial(wipe, "b"))
+    plan(capture({"root": saved}, POLICY), {"root": twin}, POLICY).apply()
+    assert twin.__dict__["p"].args == ("a",)
+
+
+def test_a_declared_function_may_be_named_before_the_program_holds_it() -> None:
+    policy = Policy(functions=frozenset({f"{__name__}:wipe"}))
+    twin = Part(p=None)
+    plan(capture({"root": Part(p=functools.partial(wipe, "a"))}, policy), {"root": twin}, policy).apply()
+    assert twin.__dict__["p"].func is wipe
+
+
+def test_a_pickle_that_cannot_be_loaded_is_an_error_of_the_plan() -> None:
+    graft = plan(
+        forged(Opaque(c="gone:Gone", data=b"cgone\nGone\n.")), {"root": Part(x=None)}, POLICY, trusted=True
+    )
+    assert [d.place for d in graft.errors] == ["root/x"]
+
+
 BROKEN: dict[str, Value] = {
+    "rows of an array that nobody has": Array(d="<f8", s=(1 << 50,), rows=0),
+    "objects that nobody has": ObjectArray(s=(1 << 50,), v=[], rows=0),
+    "a dimension beyond all": Array(d="<f8", s=(0, 1 << 70)),
+    "an empty view of a dimension beyond all": View(
+        of=Array(d="<f8", s=(1,), data=b"12345678"), d="<f8", s=(0, -5), st=(8, 8)
+    ),
+    "a dtype without end": Array(d="[" * 5000, s=(1,), data=b"12345678"),
     "array of another size": Array(d="<f8", s=(3,), data=b"1234567"),
     "array of negative size": Array(d="<f8", s=(-1,), data=b"12345678"),
     "blob out of range": Array(d="<f8", s=(2000,), b=7),
@@ -149,7 +198,9 @@ def test_components_open_where_their_objects_are_met() -> None:
     root = snapshot.components["training_state"].roots["trainer"]
     assert isinstance(root, Object)
     assert root.a["network"] == Link(to="trainer/best", in_="policy_weights")
-    assert snapshot.components["policy_weights"].tensors == {"weights": "trainer/best/weights"}
+    assert snapshot.components["policy_weights"].tensors == {
+        "trainer/best": {"weights": "trainer/best/weights"}
+    }
 
 
 def test_a_restore_keeps_every_object_of_the_twin() -> None:

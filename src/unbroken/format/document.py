@@ -61,7 +61,7 @@ class Document(msgspec.Struct, kw_only=True, omit_defaults=True):
     version: int
     component: str
     escaped: bool = False
-    tensors: dict[str, str] = {}
+    tensors: dict[str, dict[str, str]] = {}
     blobs: list[BlobRef] = []
     roots: dict[str, Value]
 

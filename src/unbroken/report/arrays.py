@@ -76,13 +76,15 @@ class Arrays:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._index = index(snapshot)
-        self._tabled = {
-            id(node)
-            for component in snapshot.components.values()
-            for root, value in component.roots.items()
-            for place, node in visit(root, value)
-            if place in set(component.tensors.values())
-        }
+        self._tabled: set[int] = set()
+        for component in snapshot.components.values():
+            named = {place for table in component.tensors.values() for place in table.values()}
+            self._tabled |= {
+                id(node)
+                for root, value in component.roots.items()
+                for place, node in visit(root, value)
+                if place in named
+            }
 
     def resolve(self, value: Value, component: Component) -> tuple[Value, Component]:
         """Return what a reference leads to, with the component that holds it."""

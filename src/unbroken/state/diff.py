@@ -26,6 +26,7 @@ from unbroken.state.nodes import (
     Ref,
     Scope,
     Value,
+    View,
     children,
     escape,
 )
@@ -55,7 +56,7 @@ class _Side:
     blobs: list[Blob]
     index: Index
 
-    def bytes_of(self, node: Array | Packed | Bytes | Opaque) -> Blob:
+    def bytes_of(self, node: Array | Packed | Bytes | Opaque | View) -> Blob:
         inline = node.v if isinstance(node, Bytes) else node.data
         return self.blobs[node.b] if node.b >= 0 else np.frombuffer(inline, np.uint8)
 
@@ -91,7 +92,7 @@ class _Comparison:
             assert isinstance(b, Scope)
             yield from self.scopes(place, a, b)
             return
-        if isinstance(a, (Array, Packed, Bytes, Opaque)):
+        if isinstance(a, (Array, Packed, Bytes, Opaque, View)):
             yield from self.contents_of(place, a, b)
         else:
             for name in _FIELDS.get(type(a).__name__, ()):
@@ -145,7 +146,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "Deque": ("m", "c"),
     "Dict": ("c",),
     "ObjectArray": ("s", "rows"),
-    "View": ("off", "d", "s", "st"),
     "Object": ("c",),
     "Coded": ("k", "c"),
     "Function": ("q", "h"),
@@ -160,7 +160,9 @@ def _target(node: Ref | Link, where: Index) -> str:
     return node.to if isinstance(node, Link) else where.place_of_number.get(node.to, f"#{node.to}")
 
 
-def _form(node: Array | Packed | Bytes | Opaque) -> tuple[object, ...]:
+def _form(node: Array | Packed | Bytes | Opaque | View) -> tuple[object, ...]:
+    if isinstance(node, View):
+        return (node.d, tuple(node.s), node.of is None, node.off, tuple(node.st))
     if isinstance(node, Array):
         return (node.d, tuple(node.s), node.o if len(node.s) > 1 else "", node.rows)
     if isinstance(node, Packed):
@@ -180,9 +182,9 @@ def _scalar_distance(a: Value, b: Value) -> float | None:
 
 
 def _array_distance(node: Any, left: Blob, right: Blob) -> float | None:
-    if not isinstance(node, (Array, Packed)) or left.nbytes != right.nbytes:
+    if not isinstance(node, (Array, Packed, View)) or left.nbytes != right.nbytes:
         return None
-    dtype = dtypes.parse(node.d) if isinstance(node, Array) else np.dtype(f"<{node.t}8")
+    dtype = np.dtype(f"<{node.t}8") if isinstance(node, Packed) else dtypes.parse(node.d)
     if dtype.kind not in "fiub" or not left.nbytes:
         return None
     with np.errstate(all="ignore"):

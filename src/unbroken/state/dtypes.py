@@ -34,7 +34,7 @@ def parse(text: str) -> np.dtype[Any]:
             dtype = np.lib.format.descr_to_dtype(_fields(msgspec.json.decode(text)))
         else:
             dtype = np.dtype(text)
-    except (TypeError, ValueError, msgspec.DecodeError, SyntaxError, IndexError) as error:
+    except (TypeError, ValueError, msgspec.DecodeError, SyntaxError, IndexError, RecursionError) as error:
         raise CorruptObject(f"{text[:60]!r} is not a dtype.") from error
     if dtype.hasobject:
         raise CorruptObject(f"The dtype {text[:60]!r} would hold Python objects.")

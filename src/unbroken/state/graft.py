@@ -13,20 +13,23 @@ attribute values do no harm in a library's own later code.
 from __future__ import annotations
 
 import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from unbroken.errors import CorruptObject, InternalError, StateMismatch
 from unbroken.state.lookup import Facts, lookup
-from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape
+from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape, same
 from unbroken.state.places import index
+from unbroken.state.planning.objects import plan_attributes
+from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
 from unbroken.state.snapshot import Blob, Snapshot
-from unbroken.state.walk import Frame, Walk, place_of, walk
+from unbroken.state.walk import PARTIAL, Frame, Walk, frame_of, place_of, walk
 from unbroken.types import MISSING
 
 TRUSTED = frozenset({"numpy", "collections", "__main__"})
@@ -55,15 +58,6 @@ class Difference:
         return f"{self.place}: {self.detail}"
 
 
-def same(a: object, b: object) -> bool:
-    """Whether two planned values need no write: the same object, or the same plain bits."""
-    if a is b:
-        return True
-    if type(a) is not type(b) or type(a) not in PLAIN:
-        return False
-    return repr(a) == repr(b) if type(a) is float else a == b
-
-
 class Graft:
     """The plan. Made by `plan`; codecs and captors get it to register their part."""
 
@@ -76,9 +70,8 @@ class Graft:
         self.differences: list[Difference] = []
         self.built: Counter[str] = Counter()
         """Classes of which new objects are built, with how many."""
-        self.callables: Mapping[str, object] = twin.callables
-        self.owners: list[type] = []
-        """Classes whose attributes are being planned, innermost last."""
+        self._twin = twin
+        self._callables: Mapping[str, object] = twin.callables
         self._lookup = lookup(policy)
         self._index = index(saved)
         self._keep = frozenset(keep)
@@ -89,8 +82,6 @@ class Graft:
         self._component = ""
         self._node: Node | None = None
         self._at: Frame = None
-
-    # ------------------------------------------------------------------ for codecs and captors
 
     @property
     def place(self) -> str:
@@ -148,6 +139,26 @@ class Graft:
         """Make `value` the object of `node`, for references to it, and return it."""
         self._objects[id(node)] = value
         return value
+
+    def use(self, node: Node, twin: object, *, fits: bool) -> Any:
+        """Return the twin's object, bound to `node`, if it fits and is free; else MISSING."""
+        return self.bind(node, twin) if fits and self.claim(twin) else MISSING
+
+    def is_structural(self, value: object) -> bool:
+        """Whether a value is an object that is never built."""
+        return self.facts(type(value)).structural
+
+    def held(self, name: str) -> object:
+        """Return the function, method, partial or class of this name that the program holds, or None.
+
+        A policy may declare functions that the program comes to hold only later.
+        """
+        if name in self._callables:
+            return self._callables[name]
+        if name.removeprefix(PARTIAL) in self.policy.functions:
+            module, _, function = name.removeprefix(PARTIAL).partition(":")
+            return vars(sys.modules.get(module, types)).get(function)
+        return None
 
     def keeps(self, key: str) -> bool:
         """Whether the caller asked to keep what the twin has under `key` of the present place."""
@@ -224,11 +235,13 @@ class Graft:
             return found
         return None
 
+    def attributes(self, saved: Mapping[str, Value], owner: object) -> None:
+        """Plan what `Walk.attributes` wrote, for an owner that is new."""
+        plan_attributes(self, saved, owner, mine=False)
+
     def facts(self, cls: type) -> Facts:
         """Return what the policy says of a class."""
         return self._lookup.facts(cls)
-
-    # ------------------------------------------------------------------ the plan itself
 
     def roots(self, roots: Mapping[str, object]) -> None:
         """Plan every root, in the order of the walk."""
@@ -275,32 +288,41 @@ class Graft:
 
     def _plan(self, node: AnyNode, twin: object) -> Any:
         if isinstance(node, Ref):
-            return self._referred(self._index.by_number.get(node.to), f"number {node.to}", twin)
+            target = self._index.by_number.get(node.to)
+            place = self._index.place_of_number.get(node.to, f"number {node.to}")
+            return self._referred(self._component, target, place, twin)
         if isinstance(node, Link):
-            component, target = self._index.by_place.get(node.to, ("", None))
-            if target is not None and id(target) not in self._objects and not isinstance(target, Ref):
-                return self._across(component, target, twin)
-            return self._referred(target, node.to, twin)
+            component, found = self._index.by_place.get(node.to, ("", None))
+            if node.to == self.place and isinstance(found, Node) and not isinstance(found, Ref):
+                return self._across(component, found, self._at, twin)
+            return self._referred(component, found, node.to, twin)
+        if id(node) in self._objects:  # a reference that came before it has had it planned
+            return self._objects[id(node)]
         if isinstance(node, Coded):
             return self._coded(node, twin)
-        planner = self._planners().get(type(node))
+        planner = PLANNERS.get(type(node))
         if planner is None:
             raise InternalError(f"no planner for {type(node).__name__}")
         return planner(self, node, twin)
 
-    def _referred(self, target: object, name: str, twin: object) -> Any:
+    def _referred(self, component: str, target: object, place: str, twin: object) -> Any:
         if target is not None and id(target) in self._objects:
             return self._objects[id(target)]
         if self._keep and twin is not MISSING:
             return twin  # it was first met below a setting that the program keeps
-        return self.refuse(f"refers to {name}, which has no place.", twin)
+        if isinstance(target, Identity) and not isinstance(target, (Ref, Link)):
+            # A view may refer to an array that is met only after it: that is planned now, over the
+            # twin's object at its own place.
+            return self._across(component, target, frame_of(place), self._twin.object_at(place))
+        return self.refuse(f"refers to {place}, where nothing stands.", twin)
 
-    def _across(self, component: str, target: Value, twin: object) -> Any:
-        outer, self._component = self._component, component
+    def _across(self, component: str, target: Node, at: Frame, twin: object) -> Any:
+        outer = self._component, self._at
+        self._component, self._at = component, at
         try:
-            return self.here(target, twin)
+            return self._plan(cast("AnyNode", target), twin)
         finally:
-            self._component = outer
+            self._component, self._at = outer
 
     def _coded(self, node: Coded, twin: object) -> Any:
         codec = self._lookup.codecs.get(node.k)
@@ -315,12 +337,6 @@ class Graft:
             self._at = self._at[0]
         self._objects[id(node)] = value
         return value
-
-    @staticmethod
-    def _planners() -> Mapping[type, Callable[[Graft, Any, object], Any]]:
-        from unbroken.state.planners import PLANNERS  # planners need Graft for their annotations
-
-        return PLANNERS
 
 
 def _kind_of(twin: object) -> str:

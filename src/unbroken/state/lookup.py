@@ -9,16 +9,37 @@ from __future__ import annotations
 import enum
 import sys
 import types
-import weakref
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from unbroken.state import stdlib
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Codec, Policy
+
+STATELESS = frozenset({
+    # Of the process, or of the program, and not of the run: a restart makes them anew.
+    "threading", "_thread", "socket", "_socket", "ssl", "_ssl", "select", "selectors", "subprocess", "signal",
+    "multiprocessing", "concurrent", "asyncio", "contextvars", "_contextvars", "ctypes", "_ctypes", "mmap",
+    "io", "_io", "tempfile", "logging", "csv", "_csv", "warnings", "traceback", "atexit",
+    # Constants: what they are is in the code.
+    "re", "operator", "typing", "abc", "inspect", "importlib", "_frozen_importlib",
+    "_frozen_importlib_external", "functools",
+})  # fmt: skip
+"""Modules of the standard library whose objects hold nothing that belongs to a run. Objects of the others
+are said to be not captured, unless they have a codec."""
+
+STATELESS_CLASSES = frozenset({
+    "weakref:ReferenceType", "weakref:WeakMethod", "weakref:finalize", "weakref:ProxyType",
+    "builtins:weakref.ReferenceType", "builtins:weakproxy", "builtins:mappingproxy", "builtins:property",
+    "builtins:staticmethod", "builtins:classmethod", "builtins:frame", "builtins:code", "builtins:traceback",
+    "builtins:getset_descriptor", "builtins:member_descriptor", "builtins:method_descriptor",
+    "builtins:wrapper_descriptor", "builtins:method-wrapper", "builtins:memoryview", "types:GenericAlias",
+    "types:UnionType", "builtins:object", "_abc:_abc_data",
+})  # fmt: skip
 
 WALKED_STDLIB = frozenset({"collections", "argparse", "types", "dataclasses"})
 """Modules of the standard library whose objects are ordinary Python objects."""
@@ -59,6 +80,8 @@ class Facts:
     structural: bool
     tabled: str
     """The named base that has a table of tensors, or empty."""
+    stateless: bool
+    """Of something external: whether it holds nothing that belongs to a run."""
 
 
 def slots_of(cls: type) -> tuple[str, ...]:
@@ -120,11 +143,27 @@ class Lookup:
             found = self._facts[cls] = self._find(cls)
         return found
 
+    def _codec(self, cls: type, names: list[str]) -> Codec | None:
+        # An IntEnum is an int as well, and earlier; what makes it what it is, is its enumeration.
+        if issubclass(cls, enum.Enum):
+            names = ["enum:Enum"]
+        found = next((n for n in names if n in self._by_class), "")
+        codec = self._by_class.get(found)
+        # A codec of one class cannot know what a class derived from it holds beside.
+        return None if codec is not None and getattr(codec, "exact", False) and found != names[0] else codec
+
+    def _stateless(self, cls: type, name: str, *, declared: bool) -> bool:
+        module = cls.__module__
+        return (
+            declared
+            or any(module == m or module.startswith(f"{m}.") for m in self.policy.external)
+            or module.partition(".")[0] in STATELESS
+            or name in STATELESS_CLASSES
+        )
+
     def _find(self, cls: type) -> Facts:
         policy, names = self.policy, [class_name(base) for base in cls.__mro__]
-        codec = (
-            None if cls is bytes else next((self._by_class[n] for n in names if n in self._by_class), None)
-        )
+        codec = None if cls is bytes else self._codec(cls, names)
         external = any(n in policy.external_classes for n in names)
         base = next((n for n in names if n in policy.components), "")
         return Facts(
@@ -137,15 +176,14 @@ class Lookup:
             component=policy.components.get(base, ""),
             structural=any(n in policy.structural for n in names),
             tabled=next((n for n in names if n in policy.tables), ""),
+            stateless=self._stateless(cls, names[0], declared=external),
         )
 
 
-_lookups: weakref.WeakKeyDictionary[Policy, Lookup] = weakref.WeakKeyDictionary()
-
-
 def lookup(policy: Policy) -> Lookup:
-    """Return the lookup of a policy, made on first use."""
-    found = _lookups.get(policy)
-    if found is None:
-        found = _lookups[policy] = Lookup(policy)
+    """Return the lookup of a policy, made on first use and as long-lived as the policy."""
+    memory: dict[str, Any] = vars(policy)
+    found = memory.get("_lookup")
+    if not isinstance(found, Lookup):
+        found = memory["_lookup"] = Lookup(policy)
     return found

@@ -67,24 +67,27 @@ class Packed(Identity, tag="packed", kw_only=True):
 
 
 class Tuple(Node, tag="tuple", kw_only=True):
-    """A tuple or, with `c`, a named tuple."""
+    """A tuple; `c` names a subclass (a named tuple), `a` holds attributes of its own."""
 
     v: list[Value]
     c: str = ""
+    a: dict[str, Value] = {}
 
 
 class Set(Identity, tag="set", kw_only=True):
-    """A set or frozenset, its members sorted by `repr`. Iteration order does not come back."""
+    """A set or frozenset, its members sorted by what they hold. Iteration order does not come back."""
 
     v: list[Value]
     frozen: bool = False
     c: str = ""
+    a: dict[str, Value] = {}
 
 
 class Deque(Identity, tag="deque", kw_only=True):
     v: list[Value]
     m: int | None = None
     c: str = ""
+    a: dict[str, Value] = {}
 
 
 class Dict(Identity, tag="dict", kw_only=True):
@@ -121,13 +124,19 @@ class ObjectArray(Identity, tag="objects", kw_only=True):
 
 
 class View(Identity, tag="view", kw_only=True):
-    """A numpy array that shares the memory of another: byte offset and strides into `of`."""
+    """A numpy array in memory that it does not own.
 
-    of: Value
-    off: int
+    If the owner is in the state as well, `of` is that array, with the byte offset and the strides into
+    it. If not (a few rows of something huge), the contents are here, in C order: blob `b`, or `data`.
+    """
+
     d: str
     s: tuple[int, ...]
-    st: tuple[int, ...]
+    of: Value = None
+    off: int = 0
+    st: tuple[int, ...] = ()
+    b: int = -1
+    data: bytes = b""
 
 
 class Object(Identity, tag="object", kw_only=True):
@@ -148,12 +157,14 @@ class Coded(Identity, tag="coded", kw_only=True):
 
 
 class Function(Identity, tag="function", kw_only=True):
-    """A function, never rebuilt from the document: `q` name, `h` hash of its code, `cl` closure cells."""
+    """A function, never rebuilt from the document: `q` name, `h` hash of its code, `cl` closure cells,
+    `a` its own attributes and those of its default arguments that can change."""
 
     q: str
     h: str = ""
     cl: dict[str, Value] = {}
     of: Value = None
+    a: dict[str, Value] = {}
 
 
 class Method(Node, tag="method", kw_only=True):
@@ -228,10 +239,10 @@ def children(node: AnyNode) -> Iterator[tuple[str, Value]]:
 
     The keys are the ones that places are made of; the walker uses the same.
     """
-    if isinstance(node, List):
+    if isinstance(node, (List, Tuple, Set, Deque)):
         yield from ((str(i), v) for i, v in enumerate(node.v))
         yield from node.a.items()
-    elif isinstance(node, (Tuple, Set, Deque, ObjectArray)):
+    elif isinstance(node, ObjectArray):
         yield from ((str(i), v) for i, v in enumerate(node.v))
     elif isinstance(node, Dict):
         yield "default_factory", node.f
@@ -252,6 +263,7 @@ def children(node: AnyNode) -> Iterator[tuple[str, Value]]:
     elif isinstance(node, Function):
         yield "__self__", node.of
         yield from ((f"<{k}>", v) for k, v in node.cl.items())
+        yield from node.a.items()
     elif isinstance(node, Method):
         yield "__self__", node.of
     elif isinstance(node, Partial):
@@ -262,6 +274,15 @@ def children(node: AnyNode) -> Iterator[tuple[str, Value]]:
         yield from node.roots.items()
 
 
+def same(a: object, b: object) -> bool:
+    """Whether two values need no write: the same object, or the same plain bits."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or type(a) not in PLAIN:
+        return False
+    return repr(a) == repr(b) if type(a) is float else a == b
+
+
 def class_name(cls: type) -> str:
     """Return the name under which a class stands in documents: ``module:Qualname``."""
     return f"{cls.__module__}:{cls.__qualname__}"
@@ -270,3 +291,8 @@ def class_name(cls: type) -> str:
 def escape(key: str) -> str:
     """Escape a key for use in a place (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def unescape(key: str) -> str:
+    """Undo `escape`."""
+    return key.replace("~1", "/").replace("~0", "~")

@@ -80,6 +80,8 @@ class Policy:
     """Base classes whose objects must exist in the twin and are never built."""
     trusted: frozenset[str] = frozenset()
     """Top-level packages whose classes may be built, beside those of the twin's own objects."""
+    functions: frozenset[str] = frozenset()
+    """Functions that a document may name although the program holds none of them yet."""
     components: Mapping[str, str] = field(default_factory=dict)
     """Base class -> component that its objects open."""
     component_keys: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class Policy:
             external_classes=frozenset().union(*(p.external_classes for p in every)),
             structural=frozenset().union(*(p.structural for p in every)),
             trusted=frozenset().union(*(p.trusted for p in every)),
+            functions=frozenset().union(*(p.functions for p in every)),
             components={k: v for p in every for k, v in p.components.items()},
             component_keys={k: v for p in every for k, v in p.component_keys.items()},
             codecs={k: v for p in every for k, v in p.codecs.items()},

@@ -20,14 +20,14 @@ class Component:
     """A named top part of the state, loadable alone.
 
     `roots` maps the global place of each object that opens this component to its node. Blob indices
-    in the nodes count into `blobs`. `tensors` maps `state_dict` names to places, for components that
-    hold a module, so that weights can be loaded without the rest.
+    in the nodes count into `blobs`. `tensors` maps the place of each module to its table, `state_dict`
+    name to place, as far as its tensors lie in this component: weights load without the rest.
     """
 
     name: str
     roots: dict[str, Value] = field(default_factory=dict)
     blobs: list[Blob] = field(default_factory=list)
-    tensors: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -6,16 +6,17 @@ import datetime
 import decimal
 import enum
 import fractions
-import itertools
 import pathlib
 import types
 import uuid
+import zoneinfo
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unbroken.state import dtypes
+from unbroken.errors import NotCapturable
+from unbroken.state import dtypes, holders
 from unbroken.state.nodes import Bytes, Dict, List, Value, class_name
 from unbroken.state.policy import Codec
 from unbroken.types import MISSING
@@ -30,8 +31,11 @@ class TextCodec:
 
     mutable = False
 
-    def __init__(self, name: str, write: Callable[[Any], str], read: Callable[[str], Any]) -> None:
+    def __init__(
+        self, name: str, write: Callable[[Any], str], read: Callable[[str], Any], *, exact: bool = True
+    ) -> None:
         self.name = name
+        self.exact = exact
         self._write = write
         self._read = read
 
@@ -43,7 +47,7 @@ class TextCodec:
             return graft.refuse(f"{self.name} needs text.", twin)
         try:
             return self._read(payload)
-        except (ValueError, ArithmeticError, KeyError) as error:
+        except (ValueError, ArithmeticError, KeyError, OSError) as error:
             return graft.refuse(f"{payload[:60]!r} is no {self.name}: {error}", twin)
 
 
@@ -51,6 +55,7 @@ class ItemsCodec:
     """A value that a short list of plain values or nodes carries."""
 
     mutable = False
+    exact = True
 
     def __init__(self, name: str, write: Callable[[Any], list[Any]], read: Callable[..., Any]) -> None:
         self.name = name
@@ -68,6 +73,25 @@ class ItemsCodec:
             return self._read(*items)
         except (TypeError, ValueError, OverflowError) as error:
             return graft.refuse(f"{self.name} cannot be built: {error}", twin)
+
+
+class PathCodec:
+    """A path, pure or not, of the kind of this system."""
+
+    name = "path"
+    mutable = False
+
+    def encode(self, value: Any, walk: Walk) -> Value:
+        return str(value)
+
+    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
+        made = {
+            class_name(kind): kind
+            for kind in (type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath)
+        }.get(cls)
+        if not isinstance(payload, str) or made is None:
+            return graft.refuse(f"{cls} is no path of this system.", twin)
+        return made(payload)
 
 
 class ScalarCodec:
@@ -111,24 +135,33 @@ class EnumCodec:
 
 
 class SubclassCodec:
-    """An instance of a class derived from int, float, str or bytes."""
+    """An instance of a class derived from int, float, str or bytes, with the attributes it has."""
 
     name = "subclass"
     mutable = False
 
     def encode(self, value: Any, walk: Walk) -> Value:
         base: Any = next(b for b in (int, float, str, bytes) if isinstance(value, b))
-        return walk.here(base(value))
+        plain, attributes = walk.child("value", base(value)), walk.attributes(value)
+        return Dict(v={"value": plain, "attributes": Dict(v=attributes)} if attributes else {"value": plain})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        plain = graft.here(payload)
-        if class_name(type(twin)) == cls and twin == plain:
+        if not isinstance(payload, Dict) or payload.v is None or "value" not in payload.v:
+            return graft.refuse(f"{cls} needs a value.", twin)
+        plain: Any = graft.value("value", payload.v["value"])
+        attributes = payload.v.get("attributes")
+        if class_name(type(twin)) == cls and twin == plain and attributes is None:
             return twin
         found = graft.buildable_class(cls, twin)
-        if found is None or not issubclass(found, (int, float, str, bytes)):
-            return plain
         base: Any = type(plain)
-        return base.__new__(found, plain)
+        if found is None or not isinstance(plain, (int, float, str, bytes)) or not issubclass(found, base):
+            return graft.refuse(f"{cls} cannot be made of a {base.__name__}.", twin)
+        if issubclass(found, enum.Enum):
+            return graft.refuse(f"{cls} is an enumeration; its members are never made.", twin)
+        made = base.__new__(found, plain)
+        if isinstance(attributes, Dict):
+            graft.attributes(attributes.v or {}, made)
+        return made
 
 
 class NamespaceCodec:
@@ -136,9 +169,10 @@ class NamespaceCodec:
 
     name = "namespace"
     mutable = True
+    exact = True
 
     def encode(self, value: Any, walk: Walk) -> Value:
-        return Dict(v={str(k): walk.child(str(k), v) for k, v in sorted(vars(value).items())})
+        return Dict(v={str(k): walk.child(str(k), v) for k, v in vars(value).items()})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         if not isinstance(payload, Dict) or payload.v is None:
@@ -157,30 +191,6 @@ class NamespaceCodec:
         return result
 
 
-def _count_state(value: Any) -> list[Any]:
-    # repr is documented and stable ("count(5)", "count(0, 2)"); pickling of iterators is going away.
-    return [int(part) for part in repr(value)[len("count(") : -1].split(",")]
-
-
-class CountCodec:
-    """`itertools.count` over integers: people number episodes with it."""
-
-    name = "itertools.count"
-    mutable = False
-
-    def encode(self, value: Any, walk: Walk) -> Value:
-        try:
-            return List(v=[walk.child(str(i), n) for i, n in enumerate(_count_state(value))])
-        except ValueError:
-            walk.note("not captured", "itertools.count that does not count in integers")
-            return None
-
-    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        if not isinstance(payload, List):
-            return twin
-        return itertools.count(*(graft.value(str(i), item) for i, item in enumerate(payload.v)))
-
-
 def _dtype_text(value: Any) -> str:
     return dtypes.name(value)
 
@@ -189,20 +199,54 @@ def _delta(value: datetime.timedelta) -> list[Any]:
     return [value.days, value.seconds, value.microseconds]
 
 
+def _moment(value: datetime.datetime | datetime.time) -> list[Any]:
+    # The zone is a value of its own: as text only its offset at one moment would be left.
+    return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, value.tzinfo]
+
+
+def _datetime(text: str, fold: int, zone: datetime.tzinfo | None) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(fold=fold, tzinfo=zone)
+
+
+def _time(text: str, fold: int, zone: datetime.tzinfo | None) -> datetime.time:
+    return datetime.time.fromisoformat(text).replace(fold=fold, tzinfo=zone)
+
+
+def _timezone(offset: datetime.timedelta, name: str | None) -> datetime.timezone:
+    return datetime.timezone(offset) if name is None else datetime.timezone(offset, name)
+
+
+def _timezone_parts(value: datetime.timezone) -> list[Any]:
+    offset = value.utcoffset(None)
+    named = value.tzname(None) != datetime.timezone(offset).tzname(None)
+    return [offset, value.tzname(None) if named else None]
+
+
+def _zone(value: zoneinfo.ZoneInfo) -> str:
+    name: Any = value.key
+    if not isinstance(name, str):  # None for one that was read from a file
+        raise NotCapturable(
+            "A time zone that was read from a file has no name.", hint="Make it by its name: ZoneInfo(name)."
+        )
+    return str(name)
+
+
 def _constant(text: str) -> Any:
     return {"Ellipsis": ..., "NotImplemented": NotImplemented}[text]
 
 
-_PATH = TextCodec("path", str, pathlib.Path)
-_ENUM = EnumCodec()
+_PATH = PathCodec()
 _SUBCLASS = SubclassCodec()
+_SCALAR = ScalarCodec()
 
 CODECS: dict[str, Codec] = {
-    "datetime:datetime": TextCodec("datetime", lambda v: v.isoformat(), datetime.datetime.fromisoformat),
+    **holders.CODECS,
+    "datetime:datetime": ItemsCodec("datetime", _moment, _datetime),
     "datetime:date": TextCodec("date", lambda v: v.isoformat(), datetime.date.fromisoformat),
-    "datetime:time": TextCodec("time", lambda v: v.isoformat(), datetime.time.fromisoformat),
+    "datetime:time": ItemsCodec("time", _moment, _time),
     "datetime:timedelta": ItemsCodec("timedelta", _delta, datetime.timedelta),
-    "datetime:timezone": ItemsCodec("timezone", lambda v: [v.utcoffset(None)], datetime.timezone),
+    "datetime:timezone": ItemsCodec("timezone", _timezone_parts, _timezone),
+    "zoneinfo:ZoneInfo": TextCodec("zone", _zone, zoneinfo.ZoneInfo),
     "decimal:Decimal": TextCodec("decimal", str, decimal.Decimal),
     "fractions:Fraction": TextCodec("fraction", str, fractions.Fraction),
     "uuid:UUID": TextCodec("uuid", str, uuid.UUID),
@@ -214,17 +258,16 @@ CODECS: dict[str, Codec] = {
     "pathlib:PurePath": _PATH,
     # The module that defines paths moved in 3.13; only the name of a base is looked up.
     "pathlib._local:PurePath": _PATH,
-    "numpy:dtype": TextCodec("numpy.dtype", _dtype_text, dtypes.parse),
-    "numpy:generic": ScalarCodec(),
-    "enum:Enum": _ENUM,
+    "numpy:dtype": TextCodec("numpy.dtype", _dtype_text, dtypes.parse, exact=False),
+    "numpy:generic": _SCALAR,
+    "enum:Enum": EnumCodec(),
     "types:SimpleNamespace": NamespaceCodec(),
-    "itertools:count": CountCodec(),
     "builtins:int": _SUBCLASS,
     "builtins:float": _SUBCLASS,
     "builtins:str": _SUBCLASS,
     "builtins:bytes": _SUBCLASS,
     # Their first base is str or bytes, which would win.
-    "numpy:str_": ScalarCodec(),
-    "numpy:bytes_": ScalarCodec(),
+    "numpy:str_": _SCALAR,
+    "numpy:bytes_": _SCALAR,
 }
 """By class. Plain int, float, str and bytes never get here: the walker writes them as themselves."""

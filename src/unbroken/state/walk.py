@@ -5,9 +5,10 @@ Each mutable object is written once, where it is first met. Attributes are visit
 walk over equal states meets everything at equal places. A component opens where an object of one of
 its classes is first met; the document around it then holds a link.
 
-Not promised: values created while the walk runs (it must be called at a clean point), attributes
-computed by `__getattr__`, and anything that a C extension hides from its attributes; captors and the
-environment probe exist for those.
+Not promised: values created while the walk runs (it must be called at a clean point), attributes of
+classes and globals of modules, attributes computed by `__getattr__`, and anything that a C extension
+hides from its attributes; captors and the environment probe exist for those. Two small views of an array
+that is not in the state come back as two arrays.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import pickle
 import struct
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,15 +61,20 @@ from unbroken.state.nodes import (
     View,
     class_name,
     escape,
+    unescape,
 )
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Component, Note, Snapshot
+from unbroken.types import MISSING
 
 PACK_FROM = 64
 """Lists of at least so many floats or ints are written as one array."""
 
 ROOT_COMPONENT = "training_state"
 """Component of roots whose class opens none."""
+
+PARTIAL = "partial "
+"""What stands before the name of a function of which the program holds a partial."""
 
 Frame: TypeAlias = "tuple[Any, str] | None"
 """Where the walk stands: (frame of the parent, key). A place is joined only when it is needed."""
@@ -89,18 +96,50 @@ def place_of(frame: Frame) -> str:
     return "/".join(reversed(keys))
 
 
+def frame_of(place: str) -> Frame:
+    """Take a place apart again."""
+    frame: Frame = None
+    for key in place.split("/"):
+        frame = (frame, unescape(key))
+    return frame
+
+
 def code_hash(code: types.CodeType) -> str:
     """Return a short digest of a function's code: same source, same digest, whatever its line numbers."""
-    constants = [code_hash(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
-    return hashlib.blake2b(
-        repr((code.co_code, code.co_names, code.co_varnames, constants)).encode(), digest_size=8
-    ).hexdigest()
+    form = (code.co_code, code.co_names, code.co_varnames, _constant(code.co_consts))
+    return hashlib.blake2b(repr(form).encode(), digest_size=8).hexdigest()
+
+
+def _constant(value: object) -> object:
+    """Return what is the same in every process: the order of a frozenset hangs on the hash seed."""
+    if isinstance(value, types.CodeType):
+        return code_hash(value)
+    if isinstance(value, tuple):
+        return [_constant(item) for item in value]
+    return sorted(map(repr, map(_constant, value))) if isinstance(value, frozenset) else value
 
 
 def function_name(function: Any) -> str:
     """Return the name of a callable as it stands in documents."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
     return f"{getattr(function, '__module__', None)}:{name}"
+
+
+def partial_name(function: Any) -> str:
+    """Return the name under which partials of a function are known."""
+    return f"{PARTIAL}{function_name(function)}"
+
+
+def changing_parts(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a function holds that can change: its attributes, and containers among its defaults."""
+    found: dict[str, Any] = dict(sorted(vars(function).items()))
+    for i, default in enumerate(function.__defaults__ or ()):
+        if isinstance(default, (list, dict, set)):
+            found[f"<default {i}>"] = default
+    for name, default in (function.__kwdefaults__ or {}).items():
+        if isinstance(default, (list, dict, set)):
+            found[f"<default {name}>"] = default
+    return found
 
 
 def memory_of(array: NDArray[Any]) -> NDArray[Any]:
@@ -139,11 +178,10 @@ class Walk:
         self._component = self._open(ROOT_COMPONENT)
         self._base = ""
         self._seen: dict[Hashable, _Seen] = {}
+        self._places: dict[str, object] = {}
         self._numbers = 0
         self._at: Frame = None
         self._later: list[tuple[Component, Frame, Callable[[], None]]] = []
-
-    # ------------------------------------------------------------------ for codecs and captors
 
     @property
     def place(self) -> str:
@@ -196,6 +234,16 @@ class Walk:
         """Write `value` at the present place itself: for a codec whose payload is one other value."""
         return _plain(value) if type(value) in PLAIN else self._value(value, type(value))
 
+    def object_at(self, place: str) -> object:
+        """Return the object that was first met at `place`, or MISSING."""
+        if not self._places:
+            self._places = {place_of(seen.frame): seen.keep for seen in self._seen.values()}
+        return self._places.get(place, MISSING)
+
+    def attributes(self, value: object) -> dict[str, Value]:
+        """Write the attributes and slots of an object whose content a codec writes."""
+        return self._attributes(value, self._lookup.facts(type(value)))
+
     def child(self, key: str, value: object) -> Value:
         """Write `value`, which stands under `key` of what is being written.
 
@@ -210,8 +258,6 @@ class Walk:
             return self._value(value, kind)
         finally:
             self._at = self._at[0]
-
-    # ------------------------------------------------------------------ the walk itself
 
     def roots(self, roots: Mapping[str, object]) -> None:
         """Walk the roots in order."""
@@ -269,17 +315,17 @@ class Walk:
             component.roots[place] = None
             component.roots[place] = _WRITERS[facts.kind](self, value, facts)
             if facts.tabled:
-                self._table(self.policy.tables[facts.tabled](value))
+                self._table(place, self.policy.tables[facts.tabled](value))
         finally:
             self._component, self._base = outer, outer_base
         return Link(to=place, in_=name)
 
-    def _table(self, tensors: Mapping[str, object]) -> None:
+    def _table(self, module: str, tensors: Mapping[str, object]) -> None:
         for name, tensor in tensors.items():
             seen = self._seen.get(id(tensor))
             if seen is not None:
                 owner = self.snapshot.components[seen.component]
-                owner.tensors.setdefault(name, place_of(seen.frame))
+                owner.tensors.setdefault(module, {})[name] = place_of(seen.frame)
 
     def _list(self, value: list[Any], facts: Facts) -> Value:
         subclass = type(value) is not list
@@ -308,20 +354,37 @@ class Walk:
 
     def _tuple(self, value: tuple[Any, ...], facts: Facts) -> Value:
         items = [self.child(str(i), item) for i, item in enumerate(value)]
-        return Tuple(v=items, c="" if type(value) is tuple else facts.name)
+        if type(value) is tuple:
+            return Tuple(v=items)
+        return Tuple(v=items, c=facts.name, a=self._attributes(value, facts))
 
     def _set(self, value: Any, facts: Facts) -> Value:
         frozen = isinstance(value, frozenset)
         plain = type(value) in (set, frozenset)
         node = Set(v=[], frozen=frozen, c="" if plain else facts.name)
         self._keep(value, node)
-        node.v = [self.child(str(i), item) for i, item in enumerate(sorted(value, key=repr))]
+        node.v = [self.child(str(i), item) for i, item in enumerate(self._sorted(value))]
+        node.a = {} if plain else self._attributes(value, facts)
         return node
 
+    def _sorted(self, members: Iterable[Any]) -> list[Any]:
+        """Return the members of a set in an order that only what they hold decides."""
+        return sorted(members, key=self._content)
+
+    def _content(self, member: Any) -> tuple[str, bytes]:
+        if type(member) in PLAIN:
+            return type(member).__name__, repr(member).encode()
+        aside = Walk(self.policy)
+        node = aside.child("", member)
+        blobs = b"".join(blob.tobytes() for c in aside.snapshot.components.values() for blob in c.blobs)
+        return type(member).__qualname__, msgspec.msgpack.encode(node) + blobs
+
     def _deque(self, value: deque[Any], facts: Facts) -> Value:
-        node = Deque(v=[], m=value.maxlen, c="" if type(value) is deque else facts.name)
+        plain = type(value) is deque
+        node = Deque(v=[], m=value.maxlen, c="" if plain else facts.name)
         self._keep(value, node)
         node.v = [self.child(str(i), item) for i, item in enumerate(value)]
+        node.a = {} if plain else self._attributes(value, facts)
         return node
 
     def _dict(self, value: dict[Any, Any], facts: Facts) -> Value:
@@ -337,7 +400,7 @@ class Walk:
                 (self.child(f"#{i}.key", key), self.child(f"#{i}", item))
                 for i, (key, item) in enumerate(value.items())
             ]
-        if node.c and getattr(value, "__dict__", None):
+        if node.c:
             node.a = self._attributes(value, facts)
         return node
 
@@ -348,13 +411,18 @@ class Walk:
         return node
 
     def _array(self, value: NDArray[Any], facts: Facts) -> Value:
+        if type(value) not in (np.ndarray, np.memmap):
+            raise NotCapturable(
+                f"{self.place} is a {facts.name}, and what it holds beside its numbers would be lost.",
+                hint="Keep a plain numpy array, or register a codec for the class.",
+                place=self.place,
+            )
         rows, self.rows = self.rows, None
         try:
             if value.dtype.hasobject:
                 return self._objects(value, rows)
-            view = self._view(value)
-            if view is not None:
-                return view
+            if memory_of(value) is not value:
+                return self._view(value)
             return self._owner(value, rows)
         finally:
             self.rows = rows
@@ -386,20 +454,31 @@ class Walk:
         node.v = [self.child(str(i), item) for i, item in enumerate(written.reshape(-1).tolist())]
         return node
 
-    def _view(self, value: NDArray[Any]) -> View | None:
-        """Write an array that shares memory, unless that would drag along far more than it shows."""
+    def _view(self, value: NDArray[Any]) -> View:
+        """Write an array that lies in another one's memory."""
         base = memory_of(value)
-        if base is value or base.dtype.hasobject or not base.flags.forc:
-            return None
-        if id(base) not in self._seen and base.nbytes > 4 * max(value.nbytes, INLINE_BYTES // 4):
-            return None
-        start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        if not 0 <= start <= base.nbytes:
-            return None
-        node = View(of=None, off=start, d=dtypes.name(value.dtype), s=value.shape, st=tuple(value.strides))
+        node = View(d=dtypes.name(value.dtype), s=value.shape)
         self._keep(value, node)
-        node.of = self.child("<base>", base)
+        start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        shares = base.flags.forc and not base.dtype.hasobject and 0 <= start <= base.nbytes
+        if not shares:
+            node.b, node.data = self.pack(value)
+        elif id(base) in self._seen or base.nbytes <= 4 * max(value.nbytes, INLINE_BYTES // 4):
+            self._share(node, value, start)
+        else:
+            # Its owner is much larger. Whether that is in the state too is known only at the end.
+            self.later(partial(self._share_if_met, node, value, start))
         return node
+
+    def _share(self, node: View, value: NDArray[Any], start: int) -> None:
+        node.off, node.st = start, tuple(value.strides)
+        node.of = self.child("<base>", memory_of(value))
+
+    def _share_if_met(self, node: View, value: NDArray[Any], start: int) -> None:
+        if id(memory_of(value)) in self._seen:
+            self._share(node, value, start)
+        else:
+            node.b, node.data = self.pack(value)
 
     def _coded(self, value: Any, facts: Facts) -> Value:
         codec = facts.codec
@@ -430,6 +509,7 @@ class Walk:
                 except ValueError:  # not assigned yet
                     continue
                 node.cl[name] = self.child(f"<{name}>", content)
+            node.a = {name: self.child(name, item) for name, item in changing_parts(value).items()}
         owner = getattr(value, "__self__", None)
         if owner is not None and not isinstance(owner, types.ModuleType):
             node.of = self.child("__self__", owner)
@@ -443,6 +523,7 @@ class Walk:
         return Method(n=name, of=self.child("__self__", value.__self__))
 
     def _partial(self, value: partial[Any], facts: Facts) -> Value:
+        self.callables.setdefault(partial_name(value.func), value)
         node = Partial(f=None, a=None, k=None)
         self._keep(value, node)
         node.f = self.child("func", value.func)
@@ -453,8 +534,7 @@ class Walk:
     def _external(self, value: Any, facts: Facts) -> Value:
         node = External(c=facts.name)
         self._keep(value, node)
-        advances = hasattr(type(value), "__next__") or hasattr(type(value), "send")
-        self.note("not captured" if advances else "external", facts.name)
+        self.note("external" if facts.stateless else "not captured", facts.name)
         return node
 
     def _object(self, value: Any, facts: Facts) -> Value:
@@ -464,15 +544,17 @@ class Walk:
         captor = next((c for rule in self.policy.captors if (c := rule(value)) is not None), None)
         ring = next((r for rule in self.policy.rings if (r := rule(value)) is not None), {})
         only = None if captor is None else captor.attributes(value)
-        node.a = self._attributes(value, facts, only, ring)
-        for name in facts.slots:
-            if hasattr(value, name) and name not in facts.skip and (only is None or name in only):
-                node.s[name] = self.child(name, getattr(value, name))
+        node.a = self._instance(value, facts, only, ring)
+        node.s = self._slots(value, facts, only)
         if captor is not None:
             node.x = captor.capture(value, self)
         return node
 
-    def _attributes(
+    def _attributes(self, value: Any, facts: Facts) -> dict[str, Value]:
+        """Write what an object of a built-in kind holds beside its content: attributes and slots."""
+        return {**self._instance(value, facts), **self._slots(value, facts)}
+
+    def _instance(
         self,
         value: Any,
         facts: Facts,
@@ -489,6 +571,13 @@ class Walk:
             found[name] = self.child(name, attributes[name])
         self.rows = outer
         return found
+
+    def _slots(self, value: Any, facts: Facts, only: frozenset[str] | None = None) -> dict[str, Value]:
+        return {
+            name: self.child(name, getattr(value, name))
+            for name in facts.slots
+            if hasattr(value, name) and name not in facts.skip and (only is None or name in only)
+        }
 
     def _opaque(self, value: Any, facts: Facts) -> Value:
         try:

@@ -175,8 +175,7 @@ class WorkersCaptor:
             return
         workers = workers_of(obj)
         for i, scope in enumerate(scopes):
-            inside = f"{graft.place}/<{WORKERS}>/{i}/"
-            keep = [place.removeprefix(inside) for place in graft._keep if place.startswith(inside)]
+            keep = graft.kept_below(f"{graft.place}/<{WORKERS}>/{i}")
             blobs = [graft.bytes_of(blob, b"") for blob in scope.blobs]
             document = msgspec.msgpack.encode(scope.roots)
             answer = workers.ask_one(i, "plan", document, blobs, keep, graft.trusted)

@@ -1,0 +1,37 @@
+"""What does not travel as itself: kept from the twin, pickled, or of another process."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from unbroken.state.nodes import PLAIN, External, Opaque, Scope
+from unbroken.types import MISSING
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+
+
+def plan_external(graft: Graft, node: External, twin: object) -> Any:
+    if twin is MISSING or (type(twin) in PLAIN and twin is not None):
+        graft.note("lost", f"{node.c} lives outside of checkpoints and has no counterpart here.")
+        return graft.bind(node, None)
+    return graft.bind(node, twin)
+
+
+def plan_opaque(graft: Graft, node: Opaque, twin: object) -> Any:
+    if not graft.trusted:
+        graft.note("untrusted", f"{node.c} is pickled, and the checkpoint is not trusted.")
+        return graft.bind(node, None if twin is MISSING else twin)
+    data = graft.bytes_of(node.b, node.data).tobytes()
+    try:
+        value = pickle.loads(data)  # noqa: S301 - trusted: signed by us, or by the caller's word
+    except Exception as error:  # noqa: BLE001 - a class that moved, a constructor that refuses: anything
+        value = graft.refuse(
+            f"the pickle of {node.c} cannot be loaded: {type(error).__name__}: {error}", twin
+        )
+    return graft.bind(node, value)
+
+
+def plan_scope(graft: Graft, _: Scope, twin: object) -> Any:
+    return graft.refuse("holds the state of another process, which nothing here restores.", twin)

@@ -1,9 +1,9 @@
-"""Words that every layer shares. Nothing here does anything."""
+"""Words that every layer shares."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NewType
+from typing import Final, NewType, Protocol, TypeVar
 
 Digest = NewType("Digest", str)
 """Identity of a blob: ``b3:`` or ``sha256:`` followed by lower-case hex of its uncompressed bytes."""
@@ -31,6 +31,22 @@ class Fidelity(str, Enum):
     EXACT = "exact"
     APPROXIMATE = "approximate"
     NOT_CAPTURED = "not captured"
+
+
+class Promising(Protocol):
+    """Anything that promises a fidelity."""
+
+    @property
+    def fidelity(self) -> Fidelity: ...
+
+
+AnyPromise = TypeVar("AnyPromise", bound=Promising)
+
+
+def worse(one: AnyPromise, other: AnyPromise) -> AnyPromise:
+    """Return the one that promises less; of equals the first."""
+    order = list(Fidelity)
+    return other if order.index(other.fidelity) > order.index(one.fidelity) else one
 
 
 class Missing(Enum):

@@ -13,7 +13,7 @@ from unbroken.engine.faults import Fault, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
 from unbroken.format.records import Commit, Position
 from unbroken.state.snapshot import Promise
-from unbroken.types import Fidelity
+from unbroken.types import Fidelity, worse
 
 _FROM = {
     Tier.NEWEST: "from the newest checkpoint",
@@ -114,7 +114,5 @@ def _exactness(promises: Mapping[str, Promise]) -> str:
 
 def lowered(promises: Mapping[str, Promise], reason: str) -> dict[str, Promise]:
     """Return the promises of an environment that may compute other low bits."""
-    return {
-        name: Promise(Fidelity.APPROXIMATE, reason) if promise.fidelity is Fidelity.EXACT else promise
-        for name, promise in promises.items()
-    }
+    low = Promise(Fidelity.APPROXIMATE, reason)
+    return {name: worse(promise, low) for name, promise in promises.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +22,20 @@ from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import (
     ConfigError,
+    Fenced,
     NoUsableCheckpoint,
     RunBusy,
     SaveFailed,
     StateMismatch,
+    StoreError,
     UnbrokenError,
 )
+from unbroken.repo.fencing import claim
+from unbroken.repo.names import TOKEN_DIGITS
+from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best
+from unbroken.store.local import LocalStore
 
 
 def abandon(engine: CheckpointEngine) -> None:
@@ -226,6 +234,56 @@ def test_weights_that_are_not_finite_are_kept_but_not_taken(root: Path) -> None:
     engine.close()
 
 
+def test_infinity_that_was_there_from_the_beginning_is_no_fault(root: Path) -> None:
+    def masked() -> Training:
+        training = Training()
+        training.net.mask = np.full((3, 3), -np.inf)  # type: ignore[attr-defined]
+        return training
+
+    training = masked()
+    engine = engine_of(training, root)
+    engine.resume()
+    train(engine, training, start=0, until=15)
+    abandon(engine)
+    assert all(commit.good for commit in repository(root).commits())
+
+    training = masked()
+    engine = engine_of(training, root)
+    report = engine.resume()
+    assert (report.step, report.tier) == (10, Tier.NEWEST)
+    train(engine, training, start=10, until=25)
+    assert repository(root).commits()[0].good
+    training.net.weights[3, 3] = np.inf
+    train(engine, training, start=25, until=35)
+    abandon(engine)
+    assert [commit.good for commit in repository(root).commits()[:2]] == [False, True]
+    assert "not finite: training/net/weights" in repository(root).meta(repository(root).commits()[0]).notes
+
+
+def test_a_second_training_does_not_take_what_the_first_spoiled_for_its_beginning(root: Path) -> None:
+    training = Training()
+    engine = engine_of(training, root)
+    engine.resume()
+    training.net.weights[3, 3] = np.nan
+    engine.save(5, reason="end", position="end")
+    engine.close()
+    engine = engine_of(training, root, segment=1)
+    engine.resume(step=5)
+    engine.close()
+    assert [commit.good for commit in repository(root).commits()] == [False, False, True]
+
+
+def test_a_checkpoint_that_was_found_damaged_takes_no_place_among_the_last(root: Path) -> None:
+    run_and_abandon(root)
+    flip_newest(root, count=2)
+    training = Training()
+    engine = engine_of(training, root, keep_last=2)
+    assert engine.resume().step == 10
+    engine.save(11, reason="test", wait=True)
+    engine.close()
+    assert steps_of(root) == [11, 10]
+
+
 # ---------------------------------------------------------------------- what is asked for
 
 
@@ -251,6 +309,12 @@ def test_a_named_step_is_taken(root: Path) -> None:
     engine.close()
     with pytest.raises(NoUsableCheckpoint, match="no checkpoint has step 21"):
         engine_of(Training(), root, resume=21).resume()
+
+
+def test_of_an_empty_run_the_best_is_its_start(root: Path) -> None:
+    engine = engine_of(Training(), root, resume="best", best=Best("score"))
+    assert engine.resume().tier is Tier.FRESH
+    engine.close()
 
 
 def test_the_best_is_taken_and_outlives_the_others(root: Path) -> None:
@@ -316,6 +380,51 @@ def test_a_changed_setting_that_was_never_saved_is_still_a_change(root: Path) ->
         abandon(engine)
 
 
+@pytest.mark.parametrize("options", [{"resume": 20}, {"resume": "best", "best": Best("score")}, {}])
+def test_a_setting_that_was_changed_long_ago_wins_over_an_older_checkpoint_too(
+    root: Path, options: dict[str, Any]
+) -> None:
+    """The newest commit knows the change already; those before it were born with the former value."""
+    training = Training()
+    engine = engine_of(training, root)
+    engine.resume()
+    for step in range(37):
+        if engine.step(step, metrics={"score": -abs(step - 20.0)}):
+            engine.wait()
+        training.step()
+    abandon(engine)
+
+    engine = engine_of(Training(rate=0.25), root)
+    assert engine.resume().step == 30
+    assert engine.step(30, metrics={"score": -10.0})
+    engine.close()
+    assert steps_of(root)[:3] == [30, 30, 20]
+    if not options:
+        flip_newest(root, count=2)
+
+    training = Training(rate=0.25)
+    engine = engine_of(training, root, **options)
+    report = engine.resume()
+    engine.close()
+    assert (report.step, training.count) == (20, 20)
+    assert report.changes == ("training/rate: 0.5 -> 0.25 (the new one is used)",)
+    assert training.rate == 0.25
+
+
+def test_a_start_that_ends_before_its_first_checkpoint_changes_nothing(root: Path) -> None:
+    run_and_abandon(root)
+    engine = engine_of(Training(rate=0.125), root, resume="never")
+    repair = break_store(root)
+    with pytest.raises(SaveFailed):
+        engine.resume()
+    repair()
+    training = Training()
+    engine = engine_of(training, root)
+    report = engine.resume()
+    engine.close()
+    assert (report.step, report.changes, training.rate) == (30, (), 0.5)
+
+
 def test_strict_refuses_a_changed_setting_before_anything_is_touched(root: Path) -> None:
     run_and_abandon(root)
     training = Training(rate=0.25)
@@ -351,8 +460,10 @@ def test_values_that_are_drawn_at_every_start_are_no_changes(root: Path) -> None
 
 def test_a_damaged_birth_document_is_told_and_heals(root: Path) -> None:
     run_and_abandon(root)
-    birth = root / "run" / "birth.json"
+    (birth,) = (root / "run" / "births").iterdir()
     birth.write_bytes(birth.read_bytes()[:-20])
+    with pytest.raises(StateMismatch, match="cannot be told"):
+        engine_of(Training(), root, strict=True).resume()
     training = Training()
     engine = engine_of(training, root)
     report = engine.resume()
@@ -489,6 +600,64 @@ def test_a_failed_save_is_loud_at_close_even_if_it_was_told_before(root: Path) -
     engine.close()
 
 
+def break_history(root: Path) -> None:
+    history = root / "run" / "history.jsonl"
+    history.unlink()
+    history.mkdir()
+    (history / "in the way").write_text("")
+
+
+def test_an_end_that_cannot_be_noted_is_told_and_gives_the_run_back(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    break_history(root)
+    with pytest.raises(SaveFailed, match="ended in order") as raised:
+        engine.close()
+    assert isinstance(raised.value.__cause__, StoreError)
+    shutil.rmtree(root / "run" / "history.jsonl")
+    engine = engine_of(Training(), root)
+    assert engine.resume().restored
+    engine.close()
+
+
+def test_a_lost_checkpoint_is_told_before_a_lost_line(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    break_store(root)
+    engine.save(10, reason="test")
+    break_history(root)
+    with pytest.raises(SaveFailed, match="step 10") as raised:
+        engine.close()
+    assert isinstance(raised.value.__context__, StoreError)
+    assert "history" in str(raised.value.__context__)
+
+
+def test_a_save_that_cannot_be_begun_is_told_as_such_and_stays_due(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    pending = root / "run" / "pending.json"
+    pending.mkdir()
+    (pending / "in the way").write_text("")
+    for _ in range(2):
+        with pytest.raises(SaveFailed, match="step 3 could not be begun") as raised:
+            engine.save(3, reason="somebody asked")
+        assert isinstance(raised.value.__cause__, StoreError)
+    shutil.rmtree(pending)
+    assert engine.step(4)
+    engine.close()
+    assert repository(root).meta(repository(root).commits()[0]).reason == "somebody asked"
+
+
+def test_a_process_that_was_overtaken_learns_it_as_such(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    claim(LocalStore(root / "run"), token=lambda: "0" * TOKEN_DIGITS, owner=current(), job="run", time=0.0)
+    with pytest.raises(Fenced):
+        engine.save(10, reason="test", wait=True)
+    with pytest.raises(Fenced):
+        engine.close()
+
+
 def test_the_error_of_the_training_stays_the_visible_one(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -561,6 +730,8 @@ def test_saving_needs_a_running_engine(root: Path) -> None:
     engine.close()
     with pytest.raises(ConfigError):
         engine.save(1, reason="too late")
+    with pytest.raises(ConfigError, match="already"):
+        engine.resume()
 
 
 def test_a_second_engine_on_the_same_run_is_refused(root: Path) -> None:

@@ -14,7 +14,7 @@ from tests.engine.training import Training, engine_of, source_of, train
 from unbroken.capture.generators import GlobalGenerators, live_generators
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.changes import Change, Verdict
-from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.engine import CheckpointEngine, PickledPartsWarning
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
@@ -163,7 +163,8 @@ def pickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with a pickled part, signed with a key that is then gone, and an older checkpoint below it."""
     monkeypatch.setenv("UNBROKEN_KEY", "k" * 32)
     engine, state = odd_engine(tmp_path)
-    engine.resume()
+    with pytest.warns(PickledPartsWarning, match=r"state/odd.*UNBROKEN_KEY"):
+        engine.resume()
     state["x"] = 5
     engine.save(5, reason="test", wait=True)
     engine.close()

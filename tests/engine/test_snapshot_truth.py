@@ -28,9 +28,9 @@ class HeldBack(GraftSource):
         self.gate = threading.Event()
         self.gate.set()
 
-    def sick_components(self, snapshot: Snapshot) -> list[str]:
+    def sick_places(self, snapshot: Snapshot) -> dict[str, str]:
         self.gate.wait()
-        return super().sick_components(snapshot)
+        return super().sick_places(snapshot)
 
 
 def saved_and_truth(tmp_path: Path, value: Any, mutate: Mutation) -> tuple[Snapshot, Snapshot, Snapshot]:

@@ -13,19 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from unbroken.capture.environments import env_policy
 from unbroken.capture.policies import default_policy
+from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
-from unbroken.state import dtypes, graft, walk
-from unbroken.state.nodes import Array, Coded, Dict, Value
-from unbroken.state.places import visit
+from unbroken.state import graft, walk
 from unbroken.state.policy import Policy
-from unbroken.state.snapshot import Blob, Component, Note, Promise, Snapshot
-from unbroken.types import Fidelity
+from unbroken.state.snapshot import Note, Promise, Snapshot
+from unbroken.types import Fidelity, worse
 
-WEIGHTS = ("policy_weights", "target_weights")
 ENVIRONMENTS = "env_states"
 _INEXACT = {"approximate": Fidelity.APPROXIMATE, "not captured": Fidelity.NOT_CAPTURED}
 
@@ -64,8 +60,7 @@ class GraftSource:
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
-            known = self._promises.get(name, promise)
-            snapshot.promises[name] = promise if known.fidelity is Fidelity.EXACT else known
+            snapshot.promises[name] = worse(self._promises.get(name, promise), promise)
         return snapshot
 
     def skeleton(self) -> Snapshot:
@@ -89,11 +84,9 @@ class GraftSource:
         """Return the names of attributes that hold wall-clock time."""
         return self.policy.volatile
 
-    def sick_components(self, snapshot: Snapshot) -> list[str]:
-        """Return the components whose weights hold NaN or infinity."""
-        return [
-            name for name in WEIGHTS if name in snapshot.components and not finite(snapshot.components[name])
-        ]
+    def sick_places(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the places of weights that hold NaN or infinity, each with its component."""
+        return not_finite(snapshot)
 
     def threads(self) -> dict[str, str]:
         """Return the thread counts that PyTorch computes with, if it is in use."""
@@ -145,8 +138,7 @@ def promises_of(snapshot: Snapshot) -> dict[str, Promise]:
         fidelity = _INEXACT.get(note.kind)
         if fidelity is not None:
             name = _component_of(note, snapshot)
-            if found[name].fidelity is Fidelity.EXACT:
-                found[name] = Promise(fidelity, f"{note.place}: {note.detail}")
+            found[name] = worse(found[name], Promise(fidelity, f"{note.place}: {note.detail}"))
     return found
 
 
@@ -157,33 +149,3 @@ def _component_of(note: Note, snapshot: Snapshot) -> str:
             if (note.place == root or note.place.startswith(root + "/")) and len(root) > length:
                 best, length = name, len(root)
     return best
-
-
-def finite(component: Component) -> bool:
-    """Return whether no floating-point array of a component holds NaN or infinity."""
-    return all(
-        _finite(node, component) for root, value in component.roots.items() for _, node in visit(root, value)
-    )
-
-
-def _finite(node: Value, component: Component) -> bool:
-    if isinstance(node, Array) and (dtype := dtypes.parse(node.d)).kind in "fc":
-        return bool(np.isfinite(_bytes(node, component).view(dtype)).all())
-    half = _bfloat16_memory(node)
-    if half is not None:
-        # Numpy has no such type: not finite is what has every bit of the exponent set.
-        return not bool(((_bytes(half, component).view("<u2") & 0x7F80) == 0x7F80).any())
-    return True
-
-
-def _bytes(node: Array, component: Component) -> Blob:
-    return component.blobs[node.b] if node.b >= 0 else np.frombuffer(node.data, np.uint8)
-
-
-def _bfloat16_memory(node: Value) -> Array | None:
-    """Return the array that holds a bfloat16 tensor, at the place where it is written."""
-    if not isinstance(node, Coded) or not isinstance(node.v, Dict) or node.v.v is None:
-        return None
-    memory = node.v.v.get("memory")
-    half = node.v.v.get("dtype") == "bfloat16" and isinstance(memory, Coded)
-    return memory.v if half and isinstance(memory, Coded) and isinstance(memory.v, Array) else None

@@ -19,33 +19,41 @@ import atexit
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from unbroken.engine import fingerprint
 from unbroken.engine.faults import Traces
-from unbroken.engine.metadata import Circumstances, describe
+from unbroken.engine.metadata import NOT_FINITE, Circumstances, describe
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.resume import read_traces, resume_run
+from unbroken.engine.resume import Resumption, read_traces, resume_run
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import InspectsWeights, KnowsThreads, Source
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import ConfigError, UnbrokenError
+from unbroken.errors import ConfigError, CorruptObject, SaveFailed, StoreError, UnbrokenError
 from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
-from unbroken.types import Step
+from unbroken.types import Sequence, Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+SHOWN = 5
+
+
+class PickledPartsWarning(UserWarning):
+    """A checkpoint has parts that can only be pickled, and is therefore bound to a key."""
 
 
 class CheckpointEngine:
@@ -85,8 +93,13 @@ class CheckpointEngine:
         self._requested = ""
         self._step = 0
         self._finished = False
-        self._birth: Snapshot | None = None
-        """Written as the new birth document once a checkpoint holds the user's changes."""
+        self._closed = False
+        self._birth = ""
+        """Name of the birth document that the settings of this process go with."""
+        self._sick_from_birth: frozenset[str] | None = None
+        """Weights that were not finite when the run began; None until its first checkpoint tells."""
+        self._damaged: frozenset[Sequence] = frozenset()
+        self._warned_of_pickles = False
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
 
@@ -102,8 +115,9 @@ class CheckpointEngine:
             StateMismatch, Untrusted: the checkpoint does not fit, or may not be loaded; nothing was touched.
             NoUsableCheckpoint: there are checkpoints and none can be used.
             RestoreFailed: the live objects are in no usable state.
+            SaveFailed: the checkpoint of the start could not be written.
         """
-        if self._run is not None:
+        if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
         self._versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
@@ -131,15 +145,21 @@ class CheckpointEngine:
             traces=traces,
         )
         self._step = found.step if found.commit is not None or found.restored else step
+        self._damaged = found.damaged
+        self._sick_from_birth = self._sick_at_first(repository, found)
         if not found.restored:
-            run.write_birth(found.skeleton, segment=self.segment)
+            self._birth = run.write_birth(found.skeleton, segment=self.segment)
             state = self._save(step, reason="start of training", position="start")
             self._finish_save()
             found = found.at_start(step, state)
         else:
             self._progress.committed(self._step)
+            born = "" if found.commit is None else found.commit.birth
+            # Commits name the document they go with, so older ones are still judged by theirs.
+            self._birth = (
+                run.write_birth(found.skeleton, segment=self.segment) if found.adopted or not born else born
+            )
             if found.adopted:
-                self._birth = found.skeleton
                 self.request_save("settings were changed")
         self._schedule = Schedule(
             self.settings.interval, self._clock, step=self._step, episodes=found.episodes
@@ -153,6 +173,14 @@ class CheckpointEngine:
         )
         return report
 
+    def _sick_at_first(self, repository: Repository, found: Resumption) -> frozenset[str] | None:
+        """Return what the run began with, as its checkpoints tell; None where it begins only now."""
+        meta = found.meta
+        if meta is None and self.segment > 0 and (commits := repository.commits()):
+            with suppress(CorruptObject):
+                meta = repository.meta(commits[0])
+        return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
+
     # ------------------------------------------------------------------ saving
 
     def step(self, step: int, *, episodes: int = 0, metrics: Mapping[str, float] | None = None) -> bool:
@@ -162,7 +190,8 @@ class CheckpointEngine:
         a later clean point.
 
         Raises:
-            SaveFailed: a save before this one was not written.
+            SaveFailed: a save before this one was not written, or this one not begun.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
         if self._writer.failed:
             self._raise_failure()
@@ -194,7 +223,8 @@ class CheckpointEngine:
         that for a save that is still being written.
 
         Raises:
-            SaveFailed: this save, with `wait`, or one before it was not written.
+            SaveFailed: this save, with `wait`, or one before it was not written, or this one not begun.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
         self._save(step, reason=reason, position=position, episodes=episodes, metrics=metrics)
         if wait or position == "end":
@@ -218,8 +248,16 @@ class CheckpointEngine:
         self._finish_save()
         started = self._clock()
         # Before the copy: if the process ends from here on, the next one knows what was under way.
-        run.mark_pending(Step(step), reason, segment=self.segment)
+        try:
+            run.mark_pending(Step(step), reason, segment=self.segment)
+        except StoreError as error:
+            self._requested = self._requested or reason  # still due: nothing was saved
+            raise SaveFailed(
+                f"The save of step {step:,} could not be begun: {error}",
+                hint="Checkpoints committed before it are intact.",
+            ) from error
         snapshot = self._source.capture()
+        self._warn_of_pickles(snapshot)
         circumstances = Circumstances(
             job=self.settings.job,
             step=step,
@@ -233,27 +271,38 @@ class CheckpointEngine:
             versions=self._versions,
             fingerprint=self._fingerprint,
             seconds_blocked=self._clock() - started,
+            birth=self._birth,
         )
-        birth = self._birth
-        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, circumstances, birth))
+        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, circumstances))
         self._requested = ""
         self._step = step
         self._finished = position == "end"
         self._schedule.saved(step, episodes)
         return snapshot
 
-    def _write(
-        self, run: RunWriter, snapshot: Snapshot, circumstances: Circumstances, birth: Snapshot | None
-    ) -> None:
+    def _warn_of_pickles(self, snapshot: Snapshot) -> None:
+        places = [note.place for note in snapshot.notes if note.kind == "opaque"]
+        if not places or self._warned_of_pickles:
+            return
+        self._warned_of_pickles = True
+        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        warnings.warn(
+            f"Can only be pickled: {', '.join(places[:SHOWN])}{more}. The checkpoints are signed with the key"
+            " of this user; to resume them elsewhere, set UNBROKEN_KEY to one key here and there.",
+            PickledPartsWarning,
+            stacklevel=2,
+        )
+
+    def _write(self, run: RunWriter, snapshot: Snapshot, circumstances: Circumstances) -> None:
         """Runs in the writer's thread; touches no live object."""
         source = self._source
-        sick = tuple(source.sick_components(snapshot)) if isinstance(source, InspectsWeights) else ()
-        run.write(snapshot, describe(snapshot, circumstances, sick=sick))
+        sick = frozenset[str](source.sick_places(snapshot) if isinstance(source, InspectsWeights) else ())
+        if self._sick_from_birth is None:
+            self._sick_from_birth = sick
+        run.write(
+            snapshot, describe(snapshot, circumstances, sick=sick, sick_from_birth=self._sick_from_birth)
+        )
         self._progress.committed(circumstances.step)
-        if birth is not None:
-            # Only now that a checkpoint holds the new settings are they what the run was born with.
-            run.write_birth(birth, segment=self.segment)
-            self._birth = None
         settings, repository = self.settings, self._opened_repository()
         run.retain(
             plan_retention(
@@ -261,6 +310,7 @@ class CheckpointEngine:
                 keep_last=settings.keep_last,
                 best=settings.best,
                 keep_first=settings.keep_first,
+                damaged=self._damaged,
             )
         )
 
@@ -330,22 +380,42 @@ class CheckpointEngine:
     def close(self) -> None:
         """Wait for the last save, say that the run ended in order, and give it back.
 
+        The run is given back in any case.
+
         Raises:
-            SaveFailed: the last save was not written.
+            SaveFailed: the last save was not written, or the end of the run not noted.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
         if self._run is None or self._writer.is_child:
             return
+        self._end()
+
+    def _end(self, reason: str = "") -> None:
         self._writer.wait()
-        self._release(note=True)
+        try:
+            self._release(note=True, reason=reason)
+        except UnbrokenError as error:
+            # A lost checkpoint is worse than a lost line, which stays visible as the context.
+            self._writer.check(again=True)
+            if not isinstance(error, StoreError):
+                raise
+            raise SaveFailed(
+                f"That the run ended in order could not be noted: {error}",
+                hint="Every checkpoint is intact; the next start takes this end for a kill.",
+            ) from error
         self._writer.check(again=True)
 
     def _release(self, *, note: bool, reason: str = "") -> None:
         run, self._run = self._run, None
+        self._closed = True
         atexit.unregister(self._at_exit)
         self._progress.close()
-        if run is not None:
+        if run is None:
+            return
+        try:
             if note:
                 run.append_history(self._last_line(reason))
+        finally:
             run.close()
 
     def _last_line(self, reason: str) -> HistoryRecord:
@@ -381,8 +451,6 @@ class CheckpointEngine:
             return
         error = getattr(sys, "last_value", None)
         try:
-            self._writer.wait()
-            self._release(note=True, reason="" if error is None else f"{type(error).__name__}: {error}"[:500])
-            self._writer.check(again=True)
+            self._end("" if error is None else f"{type(error).__name__}: {error}"[:500])
         except UnbrokenError as failure:
             sys.stderr.write(f"unbroken: {failure}\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from unbroken.state.snapshot import Snapshot
 from unbroken.types import Step
 
 MOST_NOTES = 200
+NOT_FINITE = "not_finite_at_start"
+"""Counter that lists the places of weights that held NaN or infinity when the run began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +34,28 @@ class Circumstances:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     fingerprint: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds_blocked: float = 0.0
+    birth: str = ""
 
 
-def describe(snapshot: Snapshot, circumstances: Circumstances, *, sick: tuple[str, ...] = ()) -> Meta:
-    """Return the metadata. `sick` are the components whose weights hold NaN or infinity."""
+def describe(
+    snapshot: Snapshot,
+    circumstances: Circumstances,
+    *,
+    sick: Collection[str] = (),
+    sick_from_birth: Collection[str] = (),
+) -> Meta:
+    """Return the metadata. `sick` are the places of weights that hold NaN or infinity; of those that did
+    so when the run began nobody can say that training spoiled them."""
     about = circumstances
+    sick = sorted(set(sick) - set(sick_from_birth))
     counters = dict(snapshot.counters)
+    if sick_from_birth:
+        counters[NOT_FINITE] = sorted(sick_from_birth)
     counters["bytes"] = {name: component.nbytes for name, component in snapshot.components.items()}
     notes = [f"{note.kind}: {note.place} ({note.detail})" for note in snapshot.notes[:MOST_NOTES]]
     if len(snapshot.notes) > MOST_NOTES:
         notes.append(f"and {len(snapshot.notes) - MOST_NOTES} notes more")
-    notes += [f"not finite: the weights in {name}" for name in sick]
+    notes += [f"not finite: {place}" for place in sick[:MOST_NOTES]]
     # JSON has no NaN; a metric without a number cannot be compared and is only mentioned.
     metrics = {name: float(value) for name, value in about.metrics.items() if math.isfinite(value)}
     notes += [f"metric {name} was {about.metrics[name]}" for name in about.metrics if name not in metrics]
@@ -69,6 +82,7 @@ def describe(snapshot: Snapshot, circumstances: Circumstances, *, sick: tuple[st
         },
         good=not sick,
         seconds_blocked=about.seconds_blocked,
+        birth=about.birth,
         bytes=sum(component.nbytes for component in snapshot.components.values()),
         counters=counters,
         notes=notes,

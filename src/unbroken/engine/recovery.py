@@ -149,7 +149,7 @@ def plan_recovery(evidence: Evidence, wish: Wish) -> RecoveryPlan:
     if wish.resume == "never":
         return RecoveryPlan((Attempt(Tier.FRESH, None),))
     if not evidence.commits and not evidence.unreadable:
-        if wish.resume == "auto":
+        if wish.resume in ("auto", "best"):  # of nothing, nothing is the best
             return RecoveryPlan((Attempt(Tier.FRESH, None),))
         return RecoveryPlan((), stop=f"resume={wish.resume!r}, and the run holds no checkpoint")
     attempts = [*_checkpoints(evidence, wish)]

@@ -26,7 +26,7 @@ from unbroken.engine.recovery import (
     wish_of_segment,
 )
 from unbroken.engine.report import ResumeReport, lowered
-from unbroken.engine.restore import Restored, restore
+from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import Source
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch
@@ -59,6 +59,8 @@ class Resumption:
     reasons: tuple[str, ...] = ()
     promises: Mapping[str, Promise] = field(default_factory=dict[str, Promise])
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
+    damaged: frozenset[Sequence] = frozenset()
+    """Commits that were found not to load."""
     steps_lost: int | None = None
     where: str = ""
 
@@ -147,15 +149,7 @@ def resume_run(
         unreadable=tuple(str(fault) for fault in repository.broken()) if segment == 0 else (),
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
-    skeleton = source.skeleton()
-    birth, lost_birth = _birth(repository, segment)
-    if lost_birth and settings.strict:
-        raise StateMismatch(
-            "It cannot be told whether settings were changed, and strict=True demands it.",
-            hint="Start with strict=False.",
-            differences=[lost_birth],
-        )
-    attempts = _Attempts(repository, source, settings, skeleton, birth, rebuilder, segment)
+    attempts = _Attempts(repository, source, settings, source.skeleton(), rebuilder, segment)
     while True:
         plan = plan_recovery(evidence, wish)
         attempt = plan.first
@@ -177,20 +171,10 @@ def resume_run(
             plan=plan,
             fault=with_damage(classify(traces), damage),
             reasons=reasons,
-            changes=(*((lost_birth,) if lost_birth and result.restored else ()), *result.changes),
-            # A damaged birth document is written anew as soon as a checkpoint goes with it.
-            adopted=result.adopted or bool(lost_birth),
+            damaged=frozenset(evidence.damaged),
             steps_lost=_steps_lost(traces, result),
             where=f"{settings.root}/{settings.job}",
         )
-
-
-def _birth(repository: Repository, segment: int) -> tuple[Snapshot | None, str]:
-    """Return the birth document, or why nobody can say any more what the user changed."""
-    try:
-        return repository.birth(segment=segment), ""
-    except CorruptObject as error:
-        return None, f"the birth document is damaged, so changed settings do not show ({error.message})"
 
 
 def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:
@@ -214,7 +198,6 @@ class _Attempts:
     source: Source
     settings: Settings
     skeleton: Snapshot
-    birth: Snapshot | None
     rebuilder: Rebuilder | None
     segment: int
 
@@ -232,37 +215,57 @@ class _Attempts:
         if attempt.commit is None:
             assert self.rebuilder is not None
             saved, step = self.rebuilder.rebuild()
-            return _restored(start, self._restore(saved, trusted=False), step)
+            return self._restore(start, saved, None, step=step, trusted=False)
         commit = attempt.commit
         saved = self.repository.load(commit)
         trusted = self.settings.trust or self.repository.signature_valid(commit) is True
-        restored = self._restore(saved, trusted=trusted)
-        return replace(
-            _restored(start, restored, commit.step), commit=commit, meta=self.repository.meta(commit)
-        )
+        meta = self.repository.meta(commit)
+        result = self._restore(start, saved, commit, step=commit.step, trusted=trusted)
+        return replace(result, commit=commit, meta=meta)
 
-    def _restore(self, saved: Snapshot, *, trusted: bool) -> Restored:
-        return restore(
+    def _restore(
+        self, start: Resumption, saved: Snapshot, commit: Commit | None, *, step: int, trusted: bool
+    ) -> Resumption:
+        birth, lost = self._birth(commit)
+        restored = restore(
             self.source,
             saved,
-            birth=self.birth,
+            birth=birth,
             now=self.skeleton,
             strict=self.settings.strict,
             allowed=self.settings.allow_changed,
             trusted=trusted,
         )
+        return replace(
+            start,
+            step=step,
+            restored=True,
+            # What cannot be read is written anew: this script is what the run goes on with.
+            adopted=restored.adopted or bool(lost),
+            changes=(*lost, *restored.reports),
+            promises=dict(restored.state.promises),
+            facts=dict(restored.state.counters),
+        )
 
+    def _birth(self, commit: Commit | None) -> tuple[Snapshot | None, tuple[str, ...]]:
+        """Return what the settings in `commit` were born with, or why nobody can say it any more.
 
-def _restored(start: Resumption, restored: Restored, step: int) -> Resumption:
-    return replace(
-        start,
-        step=step,
-        restored=True,
-        adopted=restored.adopted,
-        changes=restored.reports,
-        promises=dict(restored.state.promises),
-        facts=dict(restored.state.counters),
-    )
+        Each commit has its own: an older one was saved before the user's last change, and would be
+        taken for unchanged if it were judged by the newest.
+        """
+        try:
+            if commit is None:
+                return self.repository.birth(segment=self.segment), ()
+            return self.repository.birth(commit), ()
+        except CorruptObject as error:
+            lost = f"the birth document is damaged, so changed settings do not show ({error.message})"
+        if self.settings.strict:
+            raise StateMismatch(
+                "It cannot be told whether settings were changed, and strict=True demands it.",
+                hint="Start with strict=False.",
+                differences=[lost],
+            )
+        return None, (lost,)
 
 
 def read_traces(repository: Repository, process: Process) -> Traces:

@@ -47,9 +47,10 @@ class NamesVolatile(Protocol):
 class InspectsWeights(Protocol):
     """A source that finds NaN and infinity in weights."""
 
-    def sick_components(self, snapshot: Snapshot) -> Sequence[str]:
-        """Return the components whose weights are not all finite. Called in the writer's thread: it
-        looks at the snapshot only, never at live objects."""
+    def sick_places(self, snapshot: Snapshot) -> Mapping[str, str]:
+        """Return the places of weights that are not all finite, each with its component. The engine
+        leaves out those that the run began with. Called in the writer's thread: it looks at the
+        snapshot only, never at live objects."""
         ...
 
 

@@ -1,0 +1,100 @@
+"""Finds NaN and infinity in the weights of a snapshot.
+
+Of a module everything in its `state_dict` is looked at; of anything else that holds weights, every array.
+What a module merely keeps beside it (a mask of minus infinity, made when it is first needed) is no weight.
+
+Not promised: numbers of eight bits. And whether infinity is a fault, nobody can tell from the snapshot
+alone: a constant may hold it from the beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unbroken.engine.changes import within
+from unbroken.errors import CorruptObject
+from unbroken.state import dtypes
+from unbroken.state.nodes import Array, Coded, Dict, Ref, Tuple, Value
+from unbroken.state.places import visit
+from unbroken.state.snapshot import Component, Snapshot
+
+WEIGHTS = ("policy_weights", "target_weights")
+_TENSOR, _MEMORY = "torch.tensor", "torch.memory"
+_DTYPES = {
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+    "bfloat16": "<u2",
+    "complex64": "<c8",
+    "complex128": "<c16",
+}
+_BFLOAT16_EXPONENT = 0x7F80
+
+
+def not_finite(snapshot: Snapshot) -> dict[str, str]:
+    """Return the places of weights that hold NaN or infinity, each with its component."""
+    return {
+        place: name
+        for name in WEIGHTS
+        if name in snapshot.components
+        for place in _sick(snapshot.components[name])
+    }
+
+
+def _sick(component: Component) -> list[str]:
+    nodes = {place: node for root, value in component.roots.items() for place, node in visit(root, value)}
+    weights = {place for table in component.tensors.values() for place in table.values()}
+    modules = component.tensors.keys()
+    memories = {node.id: node for node in nodes.values() if isinstance(node, Coded) and node.k == _MEMORY}
+    # The memory of tensors is looked at through them: it may hold what is no number of theirs.
+    raw = {id(memory.v) for memory in memories.values()}
+    return [
+        place
+        for place, node in nodes.items()
+        if (place in weights or not within(place, modules))
+        and id(node) not in raw
+        and not _finite(node, component, memories)
+    ]
+
+
+def _finite(node: Value, component: Component, memories: dict[int, Coded]) -> bool:
+    if isinstance(node, Array):
+        dtype = dtypes.parse(node.d)
+        return dtype.kind not in "fc" or bool(np.isfinite(_bytes(node, component).view(dtype)).all())
+    if not isinstance(node, Coded) or node.k != _TENSOR or not isinstance(node.v, Dict) or not node.v.v:
+        return True
+    fields = node.v.v
+    name, memory = fields.get("dtype"), fields.get("memory")
+    if isinstance(memory, Ref):
+        memory = memories.get(memory.to)
+    if name not in _DTYPES or not isinstance(memory, Coded) or not isinstance(memory.v, Array):
+        return True
+    values = _values(fields, np.dtype(_DTYPES[str(name)]), _bytes(memory.v, component))
+    if name == "bfloat16":
+        # Numpy has no such type: not finite is what has every bit of the exponent set.
+        return not bool((values & _BFLOAT16_EXPONENT == _BFLOAT16_EXPONENT).any())
+    return bool(np.isfinite(values).all())
+
+
+def _values(fields: dict[str, Value], dtype: np.dtype[Any], memory: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return a tensor's own numbers: others may lie in the same memory."""
+    shape, strides, offset, rows = (fields.get(key) for key in ("shape", "strides", "offset", "rows"))
+    sizes = _numbers(shape)
+    if isinstance(rows, int) and sizes:
+        sizes = (rows, *sizes[1:])
+    steps = tuple(n * dtype.itemsize for n in _numbers(strides)) if strides is not None else None
+    try:
+        return np.ndarray(sizes, dtype, memory.data, int(offset) if isinstance(offset, int) else 0, steps)
+    except (TypeError, ValueError) as error:
+        raise CorruptObject(f"A tensor does not lie in its memory: {error}.") from error
+
+
+def _numbers(node: Value) -> tuple[int, ...]:
+    return tuple(n for n in node.v if isinstance(n, int)) if isinstance(node, Tuple) else ()
+
+
+def _bytes(node: Array, component: Component) -> NDArray[np.uint8]:
+    return component.blobs[node.b] if node.b >= 0 else np.frombuffer(node.data, np.uint8)

@@ -15,6 +15,7 @@ from torch import nn
 from unbroken.capture.numpy_random import POLICY as NUMPY
 from unbroken.capture.tensor import DTYPES
 from unbroken.capture.torch import POLICY as TORCH
+from unbroken.capture.torch import WITH_GRADIENTS
 from unbroken.errors import NotCapturable, StateMismatch
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
@@ -504,3 +505,26 @@ def test_no_tensor_class_is_imported_or_built_from_elsewhere() -> None:
     root: Any = saved.components["training_state"].roots["it"]
     root.a["x"].c = "subprocess:Popen"
     assert plan(saved, {"it": Holder(x=None)}, POLICY).errors != []
+
+
+@pytest.mark.parametrize("twin_has_gradients", [False, True])
+def test_gradients_come_back_where_they_are_asked_for(travel: Travel, twin_has_gradients: bool) -> None:
+    def network(seed: int, *, backward: bool) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        made = torch.nn.Linear(40, 40)
+        if backward:
+            made(torch.ones(1, 40)).sum().backward()
+            made.bias.grad = None
+        return made
+
+    saved, twin = network(1, backward=True), network(2, backward=twin_has_gradients)
+    policy = POLICY.merged(WITH_GRADIENTS)
+    plan(travel(capture({"net": saved}, policy)), {"net": twin}, policy).apply()
+    assert torch.equal(twin.weight.grad, saved.weight.grad)
+    assert twin.bias.grad is None
+    assert compare(capture({"net": saved}, policy), capture({"net": twin}, policy)) == []
+    plain = capture({"net": saved}, POLICY)
+    assert (
+        plain.components["policy_weights"].nbytes
+        < capture({"net": saved}, policy).components["policy_weights"].nbytes
+    )

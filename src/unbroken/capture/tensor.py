@@ -9,7 +9,7 @@ In place: where the twin lies in its memory as the saved tensor did, values are 
 does not, its `data` is re-pointed, so that a Parameter keeps its identity and shared memory is shared
 again. The twin's device is kept. Parameters are never built, nor given another shape or dtype.
 
-Not promised: `.grad` and autograd graphs (a dropped graph is noted), memory shared between a tensor and
+Not promised: autograd graphs (a dropped graph is noted), `.grad` unless asked for, memory shared between a tensor and
 a numpy array; sparse, nested, quantized and distributed tensors are refused by name at capture.
 """
 
@@ -63,12 +63,17 @@ def _name(dtype: torch.dtype) -> str:
 
 
 class TensorCodec:
-    """Every strided tensor: plain ones, Parameters, buffers, subclasses that lie in ordinary memory."""
+    """Every strided tensor: plain ones, Parameters, buffers, subclasses that lie in ordinary memory.
+
+    `gradients`: whether `.grad` comes back as well, which only a loop needs that accumulates gradients
+    from one clean point to the next; it costs as much as the weights.
+    """
 
     name = "torch.tensor"
     mutable = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, gradients: bool = False) -> None:
+        self._gradients = gradients
         self._met: weakref.WeakKeyDictionary[Walk, dict[_Key, MetMemory]] = weakref.WeakKeyDictionary()
         self._devices: weakref.WeakKeyDictionary[Graft, _Devices] = weakref.WeakKeyDictionary()
 
@@ -99,6 +104,8 @@ class TensorCodec:
             lying = lying[: walk.rows]
         if lying.numel() and lying.device.type != "meta":
             self._place(lying, fields, walk)
+        if self._gradients and value.is_leaf and value.grad is not None:
+            fields["gradient"] = walk.child("gradient", value.grad)
         return Dict(v=fields)
 
     def _place(self, tensor: torch.Tensor, fields: dict[str, Value], walk: Walk) -> None:
@@ -150,6 +157,8 @@ class TensorCodec:
         elif result.is_leaf and result.requires_grad != saved.grad:
             graft.write(result.requires_grad_, saved.grad)
         self._extras(payload, result, own=own is not None, graft=graft)
+        if self._gradients and result.is_leaf:
+            self._gradient(payload, result, graft)
         return result
 
     def _lazy(self, cls: str, twin: object, graft: Graft) -> Any:
@@ -203,6 +212,15 @@ class TensorCodec:
             if found is not None and issubclass(found, torch.Tensor) and not issubclass(found, Parameter):
                 plain = plain.as_subclass(found)
         return plain.requires_grad_() if saved.grad else plain
+
+    def _gradient(self, payload: Value, result: torch.Tensor, graft: Graft) -> None:
+        assert isinstance(payload, Dict) and payload.v is not None
+        node, old = payload.v.get("gradient"), result.grad
+        new = None if node is None else graft.value("gradient", node, MISSING if old is None else old)
+        if isinstance(new, torch.Tensor) and (new.shape != result.shape or new.dtype != result.dtype):
+            graft.error("the gradient that was saved does not fit.")
+        elif new is not old:
+            graft.write(setattr, result, "grad", new)
 
     def _extras(self, payload: Value, result: torch.Tensor, *, own: bool, graft: Graft) -> None:
         assert isinstance(payload, Dict) and payload.v is not None

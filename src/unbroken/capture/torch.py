@@ -283,3 +283,6 @@ POLICY = Policy(
     },
     tables={"torch.nn.modules.module:Module": tensor_table},
 )
+
+WITH_GRADIENTS = Policy(codecs={"torch:Tensor": TensorCodec(gradients=True)})
+"""To be merged where a loop may accumulate gradients from one clean point to the next."""

@@ -61,7 +61,6 @@ rules = st.fixed_dictionaries(
         "keep_last": st.integers(1, 6),
         "best": st.one_of(st.none(), st.builds(Best, st.just("reward"), st.sampled_from(["max", "min"]))),
         "keep_first": st.booleans(),
-        "pins": sequences,
         "damaged": sequences,
     }
 )
@@ -70,9 +69,8 @@ rules = st.fixed_dictionaries(
 @given(histories(), rules)
 def test_properties_of_every_plan(history: list[Commit], rule: dict[str, object]) -> None:
     plan = plan_retention(history, **rule)  # type: ignore[arg-type]
-    damaged, pins, best = rule["damaged"], rule["pins"], rule["best"]
+    damaged, best = rule["damaged"], rule["best"]
     assert isinstance(damaged, frozenset)
-    assert isinstance(pins, frozenset)
     usable = sorted((c for c in history if c.sequence not in damaged), key=lambda c: -c.sequence)
     every = [d.commit.sequence for d in plan.decisions]
     assert every == sorted((c.sequence for c in history), reverse=True), "each commit once, newest first"
@@ -82,7 +80,6 @@ def test_properties_of_every_plan(history: list[Commit], rule: dict[str, object]
     assert {c.sequence for c in usable[: rule["keep_last"]]} <= names
     assert not usable or any(c in plan.kept for c in usable), "a usable one is kept if there is any"
     assert not any(c.good for c in usable) or any(c.good for c in usable if c in plan.kept)
-    assert {c.sequence for c in history if c.sequence in pins} <= names
     for segment in {c.segment for c in usable if c.position == "end"}:
         assert max(c.sequence for c in usable if c.position == "end" and c.segment == segment) in names
     if rule["keep_first"] and usable:

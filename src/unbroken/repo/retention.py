@@ -1,8 +1,7 @@
 """Which commits to keep: a pure plan that can be printed before anything is deleted.
 
 Invariants: a commit that can be used is always kept if any exists; and as long as a good one exists,
-a good one is kept, however many bad ones (non-finite weights) came after it. Whatever the rules say,
-a pinned commit stays.
+a good one is kept, however many bad ones (non-finite weights) came after it.
 
 Not promised: that disk space is gained. Packs are shared by checkpoints; `collect.py` finds out
 which of them nobody needs any more.
@@ -85,12 +84,11 @@ def plan_retention(
     keep_last: int,
     best: Best | None = None,
     keep_first: bool = False,
-    pins: Collection[Sequence] = (),
     damaged: Collection[Sequence] = (),
 ) -> RetentionPlan:
     """Decide which of `commits` to keep.
 
-    `damaged` are commits known not to load. They are kept by nothing but a pin, and the others are
+    `damaged` are commits known not to load. They are kept by nothing, and the others are
     counted as if they did not exist.
 
     Raises:
@@ -118,8 +116,5 @@ def plan_retention(
             reasons[commit.sequence].append(f"end of segment {commit.segment}")
     if keep_first and usable:
         reasons[usable[-1].sequence].append("the first")
-    for commit in newest_first:
-        if commit.sequence in pins:
-            reasons[commit.sequence].append("pinned")
     decisions = tuple(Decision(commit, tuple(reasons[commit.sequence])) for commit in newest_first)
     return RetentionPlan(keep_last, decisions)

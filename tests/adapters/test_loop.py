@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import unbroken
 from unbroken.errors import ConfigError, SaveFailed, StateMismatch
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import LeafDifference, compare
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
 
 SCRIPT = Path(__file__).parent / "loop_script.py"
@@ -312,6 +313,21 @@ def test_what_the_loop_would_lose_is_named_once(tmp_path: Path) -> None:
     assert isinstance(generator, np.random.Generator)
 
 
+def bar(steps: Iterable[int]) -> Iterator[int]:
+    """What a progress bar does: its own frame is the one that iterates."""
+    yield from steps
+
+
+def test_what_would_be_lost_is_named_under_a_progress_bar_too(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    forgotten = np.zeros(2)
+    with pytest.warns(unbroken.UntrackedWarning, match="forgotten") as told:
+        for _ in bar(run.steps(1)):
+            pass
+    assert len(forgotten) == 2
+    assert [warning.filename for warning in told] == [__file__]
+
+
 def test_a_loop_that_forgets_nothing_warns_of_nothing(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -391,15 +407,50 @@ def test_another_shape_is_refused_before_anything_is_touched(tmp_path: Path) -> 
 def test_an_environment_that_nobody_knows_is_put_to_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vectors: int, fidelity: Fidelity, reason: str
 ) -> None:
+    meet_the_liars(monkeypatch)
+    env: Any = gym.make_vec(f"{name}-v0", vectors) if vectors else gym.make(f"{name}-v0")
+    promise = promised(tmp_path / "run", env)
+    assert promise.fidelity is fidelity
+    assert reason in promise.reason
+
+
+def meet_the_liars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "capture" / "worlds"))
     importlib.import_module("liars")
-    env: Any = gym.make_vec(f"{name}-v0", vectors) if vectors else gym.make(f"{name}-v0")
-    env.reset(seed=0)
-    run = unbroken.Run(tmp_path / "run", quiet=True)
-    run.track(env=env)
+
+
+def promised(root: Path, *envs: Any) -> Promise:
+    """Return what a run with these environments promises of them."""
+    run = unbroken.Run(root, quiet=True)
+    for number, env in enumerate(envs):
+        env.reset(seed=0)
+        run.track(**{f"env_{number}": env})
     for _ in run.steps(1):
         pass
     assert run.report is not None
-    promise = run.report.promises["env_states"]
-    assert promise.fidelity is fidelity
-    assert reason in promise.reason
+    return run.report.promises["env_states"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("names", [("Honest", "OnTheModule"), ("OnTheModule", "Honest")])
+def test_a_vector_promises_no_more_than_its_worst_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], wrapped: bool
+) -> None:
+    meet_the_liars(monkeypatch)
+    env: Any = gym.vector.SyncVectorEnv([partial(gym.make, f"{name}-v0") for name in names])
+    if wrapped:
+        env = gym.wrappers.vector.RecordEpisodeStatistics(env)
+    promise = promised(tmp_path / "run", env)
+    assert promise.fidelity is Fidelity.APPROXIMATE
+    assert "out of reach" in promise.reason
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_several_environments_the_worst_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    meet_the_liars(monkeypatch)
+    envs: list[Any] = [gym.make("Clocked-v0"), gym.make("CartPole-v1")]
+    promise = promised(tmp_path / "run", *(envs if not first else reversed(envs)))
+    assert promise.fidelity is Fidelity.APPROXIMATE
+    assert "clock" in promise.reason

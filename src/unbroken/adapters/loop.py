@@ -14,12 +14,13 @@ import os
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sized
+from functools import reduce
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.delegate import delegate_of
 from unbroken.adapters.untracked import UntrackedWarning, untracked
-from unbroken.capture.environments import Verdict, attach
+from unbroken.capture.environments import Verdict, attach, chain
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.probe import probe
 from unbroken.capture.rings import ring_of
@@ -36,7 +37,7 @@ from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
 from unbroken.state.snapshot import Promise
-from unbroken.types import Fidelity
+from unbroken.types import Fidelity, worse
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -119,6 +120,7 @@ class Run:
         self._engine: CheckpointEngine | None = None
         self._warned: set[str] = set()
         self._attached: dict[str, Verdict] = {}
+        self._kinds: dict[str, Verdict] = {}
 
     def track(self, **objects: object) -> None:
         """Save and restore these objects, in place: modules, optimizers, schedulers, buffers,
@@ -152,7 +154,8 @@ class Run:
         given: object = total
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             raise ConfigError(f"The number of steps must be a whole number, not {given!r}.")
-        return _Steps(self, total)
+        # Here and not at the first step: who iterates may be a progress bar around us.
+        return _Steps(self, total, sys._getframe(1))
 
     def stop(self) -> None:
         """End the loop at the top of its next iteration, for good: a restart does not go on with it."""
@@ -199,13 +202,12 @@ class Run:
             raise ConfigError("The loop has not begun.", hint="Iterate over run.steps() first.")
         return self._engine
 
-    def _begin(self, total: int, frame: FrameType | None) -> int:
+    def _begin(self, frame: FrameType) -> int:
         if self._engine is not None:  # the loop before was left by `break`
             self.close()
         segment, self._segments = self._segments, self._segments + 1
         self._counters.stopped = False
-        if frame is not None:
-            self._name_untracked(frame)
+        self._name_untracked(frame)
         engine = CheckpointEngine(self._source(), self.settings, segment=segment)
         self.report = engine.resume()
         self._engine = engine
@@ -253,15 +255,27 @@ class Run:
             if not isinstance(value, (core.Env, core.vector.VectorEnv)):
                 continue
             if name not in self._attached:
-                single = (
-                    value if isinstance(value, core.Env) else next(iter(getattr(value, "envs", ())), None)
-                )
-                found = None if single is None else probe(single)
-                self._attached[name] = attach(value, verdict=found).verdict
+                self._attached[name] = self._attach(value)
             verdict = self._attached[name]
-            if verdict.fidelity is not Fidelity.EXACT:
-                promise = Promise(verdict.fidelity, f"{name}: {verdict.reason}")
+            promise = worse(promise, Promise(verdict.fidelity, f"{name}: {verdict.reason}"))
         return {ENVIRONMENTS: promise} if self._attached else {}
+
+    def _attach(self, env: Any) -> Verdict:
+        """Return the worst verdict on the members of a vector, each looked at by its own kind; of a single
+        environment the verdict on it."""
+        members = next((inner for layer in chain(env) if (inner := vars(layer).get("envs"))), None)
+        if members is None:
+            # A vector without members in this process cannot be tried out; what it is, its class tells.
+            known = self._probed(env) if isinstance(env, sys.modules["gymnasium"].Env) else None
+            return attach(env, verdict=known).verdict
+        found = [attach(member, verdict=self._probed(member)).verdict for member in members]
+        return reduce(worse, found)
+
+    def _probed(self, env: Any) -> Verdict:
+        kind = "/".join(class_name(type(layer)) for layer in chain(env))
+        if kind not in self._kinds:
+            self._kinds[kind] = probe(env)
+        return self._kinds[kind]
 
     def _policy(self) -> Policy:
         loaded = policy_of_loaded()
@@ -297,11 +311,14 @@ class Run:
         new = [name for name in names if name not in self._warned]
         if new:
             self._warned.update(new)
-            warnings.warn(
+            warnings.warn_explicit(
                 f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
                 " or keep them in run.vars; a resumed run would start them anew.",
                 UntrackedWarning,
-                stacklevel=4,
+                frame.f_code.co_filename,
+                frame.f_lineno,
+                frame.f_globals.get("__name__"),
+                frame.f_globals.setdefault("__warningregistry__", {}),
             )
 
 
@@ -321,9 +338,11 @@ class _LoopSource(GraftSource):
 class _Steps(Iterator[int]):
     """The steps of one loop. Restores on the first call; saves at the top of each iteration."""
 
-    def __init__(self, run: Run, total: int) -> None:
+    def __init__(self, run: Run, total: int, frame: FrameType) -> None:
         self._run = run
         self._total = total
+        self._frame: FrameType | None = frame
+        """Where the loop stands, until its variables were looked at."""
         self._step = -1
         self._ended = False
 
@@ -334,8 +353,9 @@ class _Steps(Iterator[int]):
         if self._ended:
             raise StopIteration
         run = self._run
-        if self._step < 0:
-            self._step = run._begin(self._total, sys._getframe(1))
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self._step = run._begin(frame)
         else:
             self._step += 1
         if run._done(self._step, self._total):

@@ -509,7 +509,7 @@ def test_no_tensor_class_is_imported_or_built_from_elsewhere() -> None:
 
 @pytest.mark.parametrize("twin_has_gradients", [False, True])
 def test_gradients_come_back_where_they_are_asked_for(travel: Travel, twin_has_gradients: bool) -> None:
-    def network(seed: int, *, backward: bool) -> torch.nn.Module:
+    def network(seed: int, *, backward: bool) -> torch.nn.Linear:
         torch.manual_seed(seed)
         made = torch.nn.Linear(40, 40)
         if backward:
@@ -520,6 +520,8 @@ def test_gradients_come_back_where_they_are_asked_for(travel: Travel, twin_has_g
     saved, twin = network(1, backward=True), network(2, backward=twin_has_gradients)
     policy = POLICY.merged(WITH_GRADIENTS)
     plan(travel(capture({"net": saved}, policy)), {"net": twin}, policy).apply()
+    assert twin.weight.grad is not None
+    assert saved.weight.grad is not None
     assert torch.equal(twin.weight.grad, saved.weight.grad)
     assert twin.bias.grad is None
     assert compare(capture({"net": saved}, policy), capture({"net": twin}, policy)) == []

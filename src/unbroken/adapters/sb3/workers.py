@@ -175,14 +175,15 @@ class WorkersCaptor:
             return
         workers = workers_of(obj)
         for i, scope in enumerate(scopes):
-            keep = graft.kept_below(f"{graft.place}/<{WORKERS}>/{i}")
+            inside = f"{graft.place}/<{WORKERS}>/{i}"
+            keep = graft.kept_below(inside)
             blobs = [graft.bytes_of(blob, b"") for blob in scope.blobs]
             document = msgspec.msgpack.encode(scope.roots)
             answer = workers.ask_one(i, "plan", document, blobs, keep, graft.trusted)
             if answer.error:
                 graft.error(f"environment worker {i} cannot take what was saved: {answer.error}.")
             graft.differences += [
-                grafts.Difference(level, f"{inside}{place}", detail) for level, place, detail in answer.lines
+                grafts.Difference(level, f"{inside}/{place}", detail) for level, place, detail in answer.lines
             ]
         graft.write(_apply, workers, phase=Phase.WORLD)
 

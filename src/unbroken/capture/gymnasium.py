@@ -31,5 +31,4 @@ POLICY = Policy(
         "gymnasium.core:Env": "env_states",
         "gymnasium.vector.vector_env:VectorEnv": "env_states",
     },
-    volatile=frozenset({"episode_start_time", "episode_start_times", "time_queue"}),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 from unbroken.capture.environments import env_policy
 from unbroken.capture.policies import default_policy
+from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import graft, walk
@@ -80,9 +81,9 @@ class GraftSource:
             return environment_verdict(change, setting_names(self.roots.values()))
         return usual_verdict(change)
 
-    def volatile(self) -> frozenset[str]:
-        """Return the names of attributes that hold wall-clock time."""
-        return self.policy.volatile
+    def volatile(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the places of a state that hold wall-clock time."""
+        return volatile_places(snapshot)
 
     def sick_places(self, snapshot: Snapshot) -> dict[str, str]:
         """Return the places of weights that hold NaN or infinity, each with its component."""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from unbroken.capture.volatile import without_clocks
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.cli.target import run_of
-from unbroken.proving.volatile import is_volatile
 from unbroken.report.comparison import ComponentComparison, by_component, comparison_table
 from unbroken.report.table import Column, Table
 from unbroken.state.diff import compare
@@ -40,7 +40,9 @@ def diff(
     left, right = run_of(a), run_of(b)
     before, after = left.checkpoint(), right.checkpoint()
     one, other = left.repository.load(before), right.repository.load(after)
-    found = [leaf for leaf in compare(one, other) if wall_clock or not is_volatile(leaf.place)]
+    found = compare(one, other)
+    if not wall_clock:
+        found = without_clocks(found, one, other)
     components = by_component(sorted({*one.components, *other.components}), found)
     result = DiffResult(
         str(left.path / before.directory), str(right.path / after.directory), not found, components

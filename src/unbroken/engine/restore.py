@@ -166,9 +166,11 @@ class _Explained:
 
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
     state = source.capture()
-    volatile = source.volatile() if isinstance(source, NamesVolatile) else frozenset[str]()
     explained = _Explained(graft, judged.keep)
-    wrong = [d for d in compare(saved, state, volatile=volatile) if not explained.covers(d)]
+    wrong = [d for d in compare(saved, state) if not explained.covers(d)]
+    if wrong and isinstance(source, NamesVolatile):
+        clocks = source.volatile(saved)
+        wrong = [d for d in wrong if not within(d.place, clocks)]
     if wrong:
         shown = "; ".join(str(d) for d in wrong[:SHOWN])
         raise RestoreFailed(

@@ -36,10 +36,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class NamesVolatile(Protocol):
-    """A source with attributes that hold wall-clock time."""
+    """A source with leaves that hold wall-clock time."""
 
-    def volatile(self) -> frozenset[str]:
-        """Return the names of attributes that are left out when two states are compared."""
+    def volatile(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the places of a state that are left out when it is compared, with all below them."""
         ...
 
 

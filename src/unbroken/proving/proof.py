@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from unbroken.capture.volatile import VOLATILE
 from unbroken.errors import ConfigError, Unproved
 from unbroken.format.records import Commit, HistoryRecord
 from unbroken.proving.launch import KillTarget, Launch
 from unbroken.proving.moments import KillMoment, Trigger, draw_moments
 from unbroken.proving.progress import ProgressFile, Reached
 from unbroken.proving.roots import compare_finals, copy_starts, finals, saved_between
-from unbroken.proving.volatile import VOLATILE
 from unbroken.proving.workspace import Workspace, tail
 from unbroken.repo.repository import Repository, jobs
 from unbroken.report.proof import Kill, ProveResult, Resume, Start, restored_steps

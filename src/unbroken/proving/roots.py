@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unbroken.capture.volatile import without_clocks
 from unbroken.errors import Unproved
 from unbroken.format.records import Commit
-from unbroken.proving.volatile import is_volatile
 from unbroken.repo.repository import Repository, jobs
 from unbroken.report.comparison import by_component
 from unbroken.report.proof import FinalComparison
@@ -77,7 +77,7 @@ def compare_finals(undisturbed: Path, killed: Path) -> tuple[FinalComparison, ..
             continue
         a = Repository.open(undisturbed, job).load(before)
         b = Repository.open(killed, job).load(after)
-        differences = [leaf for leaf in compare(a, b) if not is_volatile(leaf.place)]
+        differences = without_clocks(compare(a, b), a, b)
         names = sorted({*a.components, *b.components})
         found.append(
             FinalComparison(

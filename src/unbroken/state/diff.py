@@ -62,14 +62,11 @@ class _Side:
 
 
 class _Comparison:
-    def __init__(
-        self, component: str, a: _Side, b: _Side, *, contents: bool, volatile: frozenset[str]
-    ) -> None:
+    def __init__(self, component: str, a: _Side, b: _Side, *, contents: bool) -> None:
         self.component = component
         self.a = a
         self.b = b
         self.contents = contents
-        self.volatile = volatile
 
     def leaf(self, place: str, a: object, b: object, distance: float | None = None) -> LeafDifference:
         return LeafDifference(self.component, place, _shown(a), _shown(b), distance)
@@ -103,8 +100,6 @@ class _Comparison:
     def below(self, place: str, a: Any, b: Any) -> Iterator[LeafDifference]:
         left, right = dict(children(a)), dict(children(b))
         for key in [*left, *(k for k in right if k not in left)]:
-            if key in self.volatile:
-                continue
             at = f"{place}/{escape(key)}"
             if key not in left or key not in right:
                 here = left.get(key, right.get(key))
@@ -128,7 +123,7 @@ class _Comparison:
         for scope, side in ((a, self.a), (b, self.b)):
             inner = Component(self.component, dict(scope.roots), [side.blobs[i] for i in scope.blobs])
             sides.append(_Side(inner.blobs, index(Snapshot({inner.name: inner}))))
-        inside = _Comparison(self.component, *sides, contents=self.contents, volatile=self.volatile)
+        inside = _Comparison(self.component, *sides, contents=self.contents)
         for key in {**a.roots, **b.roots}:
             at = f"{place}/{escape(key)}"
             if key in a.roots and key in b.roots:
@@ -204,28 +199,19 @@ def _shown(value: object) -> str:
     return value if value is ABSENT else repr(value)[:80]
 
 
-def compare(
-    a: Snapshot, b: Snapshot, *, contents: bool = True, volatile: frozenset[str] = frozenset()
-) -> list[LeafDifference]:
+def compare(a: Snapshot, b: Snapshot, *, contents: bool = True) -> list[LeafDifference]:
     """Return every leaf that differs, in the order of `a`, then of what only `b` has.
 
-    `contents=False` leaves array contents aside. Keys named in `volatile` are not compared anywhere.
+    `contents=False` leaves array contents aside.
     """
     found: list[LeafDifference] = []
     index_a, index_b = index(a), index(b)
     empty = Component("")
     for name in {**a.components, **b.components}:
         left, right = a.components.get(name, empty), b.components.get(name, empty)
-        comparison = _Comparison(
-            name,
-            _Side(left.blobs, index_a),
-            _Side(right.blobs, index_b),
-            contents=contents,
-            volatile=volatile,
-        )
+        sides = _Side(left.blobs, index_a), _Side(right.blobs, index_b)
+        comparison = _Comparison(name, *sides, contents=contents)
         for place in {**left.roots, **right.roots}:
-            if place.rpartition("/")[2] in volatile:
-                continue
             if place in left.roots and place in right.roots:
                 found.extend(comparison.values(place, left.roots[place], right.roots[place]))
             else:

@@ -95,8 +95,6 @@ class Policy:
     for every array inside the attribute (a dict of arrays, say)."""
     tables: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
     """Base class -> function that names the tensors of an object (`state_dict` names)."""
-    volatile: frozenset[str] = frozenset()
-    """Attribute names that hold wall-clock time; compared by nobody."""
 
     def merged(self, *others: Policy) -> Policy:
         """Return this policy together with others; of two entries for one key the later wins."""
@@ -118,5 +116,4 @@ class Policy:
             captors=tuple(rule for p in reversed(every) for rule in p.captors),
             rings=tuple(rule for p in reversed(every) for rule in p.rings),
             tables={k: v for p in every for k, v in p.tables.items()},
-            volatile=frozenset().union(*(p.volatile for p in every)),
         )

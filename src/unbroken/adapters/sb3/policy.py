@@ -67,7 +67,6 @@ POLICY = Policy(
         f"{SB3}.logger:Logger": "logger",
     },
     captors=(monitor_rule,),
-    volatile=frozenset({"t_start"}),
 )
 
 

@@ -1,0 +1,123 @@
+"""The leaves that hold wall-clock time: one closed list, for everybody who compares two states.
+
+Each is named as narrowly as it stands in a state: by the class that it is an attribute of, or by the keys
+of the dictionaries that it is an entry of. A leaf that is merely called `t_start`, or `t`, is compared.
+
+Not promised: attributes of a derived class in a process that has not loaded it. Who compares checkpoints
+from outside sees a difference there.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from unbroken.engine.changes import within
+from unbroken.state.diff import LeafDifference
+from unbroken.state.nodes import Dict, Object, Value, children, class_name, escape
+from unbroken.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """What stands at `path` below an object of class `owner`, or of a class derived from it."""
+
+    owner: str
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.owner.partition(':')[2]}/{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a plain dictionary whose place ends as `pattern` says, if it also has the keys `beside`."""
+
+    pattern: str
+    reason: str
+    beside: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.pattern}: {self.reason}"
+
+
+_MONITOR = "stable_baselines3.common.monitor:Monitor"
+_VEC_MONITOR = "stable_baselines3.common.vec_env.vec_monitor:VecMonitor"
+_STATISTICS = "gymnasium.wrappers.common:RecordEpisodeStatistics"
+_VECTOR_STATISTICS = "gymnasium.wrappers.vector.common:RecordEpisodeStatistics"
+_EPISODE = frozenset({"r", "l"})
+
+VOLATILE: tuple[Attribute | Entry, ...] = (
+    Attribute(_MONITOR, "episode_times", "wall times of episodes"),
+    Attribute(_MONITOR, "<file>/episode_times", "wall times of episodes, in its file"),
+    Attribute(_MONITOR, "<file>/t_start", "when its file began"),
+    Attribute(_VEC_MONITOR, "<file>/episode_times", "wall times of episodes, in its file"),
+    Attribute(_VEC_MONITOR, "<file>/t_start", "when its file began"),
+    Attribute(_STATISTICS, "episode_start_time", "when an episode began"),
+    Attribute(_STATISTICS, "time_queue", "wall times of episodes"),
+    Attribute(_VECTOR_STATISTICS, "episode_start_times", "when episodes began"),
+    Attribute(_VECTOR_STATISTICS, "time_queue", "wall times of episodes"),
+    Entry(r"/ep_info_buffer/\d+/t", "wall time of an episode (SB3)", _EPISODE),
+    Entry(r"/episode/t", "wall time of an episode, in a step's info", _EPISODE),
+    Entry(r"/time~1(fps|time_elapsed)", "the logger's own speed and time (SB3)"),
+)
+
+
+def volatile_places(snapshot: Snapshot) -> frozenset[str]:
+    """Return every place of a state that holds wall-clock time, in worker processes too."""
+    found: set[str] = set()
+    paths: dict[str, tuple[str, ...]] = {}
+    stack: list[tuple[str, Value]] = [
+        (place, node) for component in snapshot.components.values() for place, node in component.roots.items()
+    ]
+    while stack:
+        at, node = stack.pop()
+        if node is None or isinstance(node, (bool, int, float, str)):
+            continue
+        if isinstance(node, Object):
+            if node.c not in paths:
+                paths[node.c] = _paths_of(node.c)
+            found.update(f"{at}/{path}" for path in paths[node.c])
+        elif isinstance(node, Dict) and node.v is not None:
+            keys = node.v.keys()
+            found.update(place for key in keys if _is_entry(place := f"{at}/{escape(key)}", keys))
+        stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
+    return frozenset(found)
+
+
+def without_clocks(found: Iterable[LeafDifference], *snapshots: Snapshot) -> list[LeafDifference]:
+    """Return the differences between the snapshots that are no matter of wall-clock time."""
+    differences = list(found)
+    if not differences:
+        return []
+    places = frozenset[str]().union(*(volatile_places(snapshot) for snapshot in snapshots))
+    return [difference for difference in differences if not within(difference.place, places)]
+
+
+def _is_entry(place: str, keys: Iterable[str]) -> bool:
+    if not _LIKELY.search(f"/{place}"):
+        return False
+    held = frozenset(keys)
+    return any(entry.beside <= held and pattern.search(f"/{place}") for entry, pattern in _ENTRIES)
+
+
+def _paths_of(name: str) -> tuple[str, ...]:
+    bases = {name, *_bases(name)}
+    return tuple(leaf.path for leaf in VOLATILE if isinstance(leaf, Attribute) and leaf.owner in bases)
+
+
+def _bases(name: str) -> list[str]:
+    """Return the names of the base classes of a class, if it is loaded; nothing is imported for it."""
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return [class_name(base) for base in found.__mro__] if isinstance(found, type) else []
+
+
+_ENTRIES = [(leaf, re.compile(leaf.pattern + r"\Z")) for leaf in VOLATILE if isinstance(leaf, Entry)]
+_LIKELY = re.compile("(?:" + "|".join(entry.pattern for entry, _ in _ENTRIES) + r")\Z")

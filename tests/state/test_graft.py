@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -290,11 +291,50 @@ def test_shared_constants_of_the_program_are_not_written_to() -> None:
     assert constant.tolist() == list(range(10))
 
 
-def test_endless_nesting_is_an_error_of_ours() -> None:
+class Chained:
+    def __init__(self, parent: Any) -> None:
+        self.parent = parent
+
+
+def nested(levels: int) -> list[Any]:
     chain: list[Any] = []
-    for _ in range(100_000):
+    for _ in range(levels):
         chain = [chain]
-    with pytest.raises(NotCapturable, match="nested"):
-        capture({"root": chain}, POLICY)
-    while chain:  # or the interpreter would recurse as deeply to free it
-        chain = chain[0]
+    return chain
+
+
+def test_what_is_nested_too_deeply_is_refused_when_it_is_saved() -> None:
+    with pytest.raises(NotCapturable, match="100 levels"):
+        capture({"root": nested(150)}, POLICY)
+
+
+def from_deep_within(levels: int, act: Callable[[], Any]) -> Any:
+    return act() if levels == 0 else from_deep_within(levels - 1, act)
+
+
+def test_whatever_is_saved_can_be_restored_from_deep_within_a_program() -> None:
+    def chain(length: int) -> Chained:
+        node = Chained(None)
+        for _ in range(length):
+            node = Chained(node)
+        return node
+
+    policy = Policy(trusted=frozenset({__name__.partition(".")[0]}))
+    longest = 98
+    saved = from_deep_within(200, lambda: capture({"root": Part(x=chain(longest))}, policy))
+    twin = Part(x=chain(0))
+    from_deep_within(200, lambda: plan(saved, {"root": twin}, policy).apply())
+    node, levels = twin.__dict__["x"], 0
+    while node.parent is not None:
+        node, levels = node.parent, levels + 1
+    assert levels == longest
+    with pytest.raises(NotCapturable):
+        capture({"root": Part(x=chain(longest + 1))}, policy)
+
+
+def test_a_document_nested_without_end_is_corrupt() -> None:
+    node: Value = 1
+    for _ in range(5000):
+        node = Tuple(v=[node])
+    with pytest.raises(CorruptObject, match="nested"):
+        plan(forged(node), {"root": Part(x=None)}, POLICY)

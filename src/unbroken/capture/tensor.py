@@ -251,6 +251,8 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 def _described(value: object) -> str:
+    if value is MISSING:
+        return "nothing"
     if isinstance(value, _UNINITIALIZED):
         return "a lazy Parameter (run one forward pass before resuming)"
     if isinstance(value, torch.Tensor):

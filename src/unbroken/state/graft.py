@@ -359,6 +359,12 @@ def plan(
     Raises CorruptObject if the document contradicts itself.
     """
     twin = walk(roots, policy, contents=False)
-    graft = Graft(saved, policy, twin, keep=keep, trusted=trusted)
-    graft.roots(roots)
+    try:
+        graft = Graft(saved, policy, twin, keep=keep, trusted=trusted)
+        graft.roots(roots)
+    except RecursionError:
+        raise CorruptObject(
+            "The document is nested too deeply to be restored.",
+            hint="If it is whole, restore from a place that is less deep in calls.",
+        ) from None
     return graft

@@ -30,6 +30,15 @@ def visit(place: str, value: Value) -> Iterator[tuple[str, Value]]:
         stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node) if child is not None)
 
 
+def last_key(place: str) -> str:
+    """Return the last key of a place, as it was before it was escaped.
+
+    >>> last_key("logger/values/time~1fps")
+    'time/fps'
+    """
+    return place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+
+
 def index(snapshot: Snapshot) -> Index:
     """Index a snapshot."""
     found = Index()

@@ -70,6 +70,10 @@ from unbroken.types import MISSING
 PACK_FROM = 64
 """Lists of at least so many floats or ints are written as one array."""
 
+DEEPEST = 100
+"""Levels of nesting that are written. Reading takes more of Python's stack than writing, so the limit is
+not left to it: what is saved can be restored."""
+
 ROOT_COMPONENT = "training_state"
 """Component of roots whose class opens none."""
 
@@ -179,6 +183,7 @@ class Walk:
         self._base = ""
         self._seen: dict[Hashable, _Seen] = {}
         self._places: dict[str, object] = {}
+        self._depth = 0
         self._numbers = 0
         self._at: Frame = None
         self._later: list[tuple[Component, Frame, Callable[[], None]]] = []
@@ -253,10 +258,18 @@ class Walk:
         kind = type(value)
         if kind in PLAIN:
             return _plain(value)
+        if self._depth == DEEPEST:
+            raise NotCapturable(
+                f"{self.place} is nested more than {DEEPEST} levels deep, which cannot be saved.",
+                hint="Keep long chains (a tree by its parents, a linked list) in a list or a dict.",
+                place=self.place,
+            )
         self._at = (self._at, key)
+        self._depth += 1
         try:
             return self._value(value, kind)
         finally:
+            self._depth -= 1
             self._at = self._at[0]
 
     def roots(self, roots: Mapping[str, object]) -> None:
@@ -364,6 +377,10 @@ class Walk:
         node = Set(v=[], frozen=frozen, c="" if plain else facts.name)
         self._keep(value, node)
         node.v = [self.child(str(i), item) for i, item in enumerate(self._sorted(value))]
+        if not frozen and len(node.v) > 1:
+            self.note(
+                "approximate", "a set: its members come back, the order in which it yields them may not."
+            )
         node.a = {} if plain else self._attributes(value, facts)
         return node
 
@@ -626,14 +643,8 @@ _WRITERS: dict[Kind, Callable[[Walk, Any, Facts], Value]] = {
 def walk(roots: Mapping[str, object], policy: Policy, *, contents: bool = True) -> Walk:
     """Walk `roots` and return the walk itself, for those who need the callables it met."""
     walk = Walk(policy, contents=contents)
-    try:
-        with no_garbage_collection():
-            walk.roots(roots)
-    except RecursionError:
-        raise NotCapturable(
-            "The state is nested too deeply to be saved (a linked list of thousands of objects?).",
-            hint="Keep long chains in a list.",
-        ) from None
+    with no_garbage_collection():
+        walk.roots(roots)
     return walk
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from unbroken.format import layout, pack
+from unbroken.format.buffers import Content
 from unbroken.format.meta import Meta
 from unbroken.format.records import Position
 from unbroken.repo.process import Process
@@ -16,8 +18,10 @@ from unbroken.state.nodes import Array, Dict, Opaque, Tuple, Value
 from unbroken.state.snapshot import Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.store.memory import MemoryStore
+from unbroken.testing.faulty_store import FaultyStore
 from unbroken.types import Fidelity, Step
 
+T = TypeVar("T")
 Chunks = Mapping[str, bytes]
 
 
@@ -114,6 +118,46 @@ def same(a: Snapshot, b: Snapshot) -> bool:
         and [blob.tobytes() for blob in a.components[name].blobs] == [blob.tobytes() for blob in part.blobs]
         for name, part in b.components.items()
     )
+
+
+class Interrupted(FaultyStore):
+    """Lets something happen in the middle: `event` runs once, right before or after a matching operation."""
+
+    def __init__(
+        self,
+        inner: ByteStore,
+        event: Callable[[], None],
+        *,
+        before: bool,
+        when: Callable[[int, str, str], bool],
+    ) -> None:
+        super().__init__(inner)
+        self._event: Callable[[], None] | None = event
+        self._before = before
+        self._when = when
+        self.number = 0
+
+    def put(self, key: str, data: Content) -> None:
+        self._around("put", key, lambda: super(Interrupted, self).put(key, data))
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        return self._around("put_if_absent", key, lambda: super(Interrupted, self).put_if_absent(key, data))
+
+    def delete(self, key: str) -> None:
+        self._around("delete", key, lambda: super(Interrupted, self).delete(key))
+
+    def _around(self, name: str, key: str, operation: Callable[[], T]) -> T:
+        event = self._event if self._when(self.number, name, key) else None
+        self.number += 1
+        if event is None:
+            return operation()
+        self._event = None
+        if self._before:
+            event()
+        done = operation()
+        if not self._before:
+            event()
+        return done
 
 
 def copied(store: ByteStore) -> MemoryStore:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from unbroken.errors import StoreError, StoreFull
+from unbroken.errors import StoreError, StoreFull, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
@@ -247,3 +247,47 @@ def test_a_writer_goes_on_after_a_save_that_failed() -> None:
                 assert repository.commits()[0] == after
                 assert_sound(repository)
                 assert_swept(repository)
+
+
+def test_a_writer_goes_on_after_a_collection_that_failed() -> None:
+    def work(store: FaultyStore) -> None:
+        repository = Repository.over(store, "job", create=True)
+        with repository.writer(token=tokens(1)) as writer:
+            for step in (100, 200):
+                writer.write(snapshot(noise(500, step), step=step), meta(step))
+            try:
+                writer.retain(plan_retention(repository.commits(), keep_last=1))
+            except StoreError:
+                # the contents of the commit whose deletion was cut off
+                writer.write(snapshot(noise(500, 100), step=300), meta(300))
+                assert_sound(repository)
+
+    counting = FaultyStore(MemoryStore())
+    work(counting)
+    for kind in (Kind.UNAVAILABLE, Kind.LOST_RESPONSE):
+        for at in range(len(counting.operations)):
+            with contextlib.suppress(StoreError):
+                work(FaultyStore(MemoryStore(), fault=Fault(kind, at)))
+
+
+def test_a_deletion_that_is_carried_out_late_takes_nothing_that_was_saved_since() -> None:
+    store = MemoryStore()
+    late: list[str] = []
+
+    class Late(FaultyStore):
+        def delete(self, key: str) -> None:
+            if key.endswith(".idx"):
+                late.append(key)
+                raise StoreUnavailable("no answer", key=key)
+            super().delete(key)
+
+    repository = Repository.over(Late(store), "job", create=True)
+    with repository.writer(token=tokens(1)) as writer:
+        for step in (100, 200):
+            writer.write(snapshot(noise(500, step), step=step), meta(step))
+        with pytest.raises(StoreUnavailable):
+            writer.retain(plan_retention(repository.commits(), keep_last=1))
+        writer.write(snapshot(noise(500, 100), step=300), meta(300))
+    for key in late:
+        store.delete(key)
+    assert_sound(Repository.over(store, "job"))

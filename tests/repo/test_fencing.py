@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,18 +15,20 @@ from hypothesis import strategies as st
 from unbroken.errors import AmbiguousCommit, Fenced, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.buffers import Content
-from unbroken.format.records import Commit
+from unbroken.format.records import Commit, HistoryRecord
 from unbroken.repo import fencing
 from unbroken.repo.log import read_log
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal
+from unbroken.repo.writer import RunWriter
+from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore, Names
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind
-from unbroken.types import Epoch, Sequence
+from unbroken.types import Epoch, Sequence, Step
 
-from .states import assert_sound, meta, noise, process, same, snapshot, tokens
+from .states import Interrupted, assert_sound, meta, noise, process, same, snapshot, tokens
 
 
 @pytest.fixture
@@ -60,25 +63,111 @@ def test_a_fenced_writer_deletes_nothing(store: MemoryStore) -> None:
     assert len(opened(store).commits()) == 2
 
 
-class _Overtaken(FaultyStore):
+def _Overtaken(inner: ByteStore, event: Callable[[], None], *, after: bool) -> Interrupted:  # noqa: N802
     """Lets something happen right before or after the first commit record is written."""
+    return Interrupted(
+        inner, event, before=not after, when=lambda _number, _name, key: key.startswith(layout.COMMITS)
+    )
 
-    def __init__(self, inner: ByteStore, event: Callable[[], None], *, after: bool) -> None:
-        super().__init__(inner)
-        self._event: Callable[[], None] | None = event
-        self._after = after
 
-    def put_if_absent(self, key: str, data: Content) -> bool:
-        event = self._event if key.startswith(layout.COMMITS) else None
-        if event is None:
-            return super().put_if_absent(key, data)
-        self._event = None
-        if not self._after:
-            event()
-        done = super().put_if_absent(key, data)
-        if self._after:
-            event()
-        return done
+class TestFencedInTheMiddle:
+    """The earlier writer is past its check when the later one takes over; both hold the same contents."""
+
+    def interrupt(
+        self, store: MemoryStore, event: Callable[[], None], *, name: str, prefix: str, before: bool = True
+    ) -> RunWriter:
+        def when(_number: int, operation: str, key: str) -> bool:
+            return operation == name and key.startswith(prefix)
+
+        interrupted = Interrupted(store, event, before=before, when=when)
+        return opened(interrupted).writer(owner=process(1), token=tokens(1))
+
+    def test_its_successor_does_not_build_on_what_it_cleans_up(self, store: MemoryStore) -> None:
+        """The pack of the overtaken writer appears when the successor has swept and looks a last time."""
+        content = snapshot(noise(500, 1))
+        elsewhere = MemoryStore()
+        with opened(elsewhere).writer(owner=process(1), token=tokens(1)) as writer:
+            writer.write(content, meta(1))
+        left = {key: elsewhere.get(key) for key in elsewhere.list(layout.PACKS)}
+
+        class Appearing(FaultyStore):
+            listings = -1
+
+            def list(self, prefix: str = "") -> Names:
+                self.listings += prefix == layout.PACKS and self.listings >= 0
+                if self.listings == 3:
+                    for key, data in left.items():
+                        store.put(key, data)
+                return super().list(prefix)
+
+        opened(store).writer(owner=process(1), token=tokens(3)).close()
+        appearing = Appearing(store)
+        successor = opened(appearing).writer(owner=process(2), token=tokens(2))
+        appearing.listings = 0
+        successor.sweep()
+        assert set(left) <= set(store.list()), "swept before it was there"
+        successor.write(content, meta(2))
+        for key in left:
+            store.delete(key)
+        assert_sound(opened(store))
+
+    def test_it_deletes_nothing_more(self, store: MemoryStore) -> None:
+        deleted: list[str] = []
+
+        def take_over() -> None:
+            opened(store).writer(owner=process(2), token=tokens(2))
+            deleted.append("")
+
+        old = self.interrupt(store, take_over, name="delete", prefix=layout.STEPS)
+        repository = opened(store)
+        for number in range(3):
+            old.write(snapshot(noise(500, number)), meta(number))
+        with pytest.raises(Fenced):
+            old.retain(plan_retention(repository.commits(), keep_last=1))
+        assert deleted, "it was overtaken after the first deletion"
+        assert_sound(opened(store))
+
+    def test_its_late_commit_is_inert_although_higher_numbers_were_taken(self, store: MemoryStore) -> None:
+        def take_over() -> None:
+            opened(store).writer(owner=process(2), token=tokens(2))
+
+        first = opened(store).writer(owner=process(0), token=tokens(9)).write(snapshot(), meta(1))
+        old = self.interrupt(store, take_over, name="put_if_absent", prefix=layout.COMMITS)
+        # A commit of the process before, which was overtaken, under a number far ahead.
+        ahead = msgspec.structs.replace(first, sequence=Sequence(10))
+        store.put(layout.commit(Sequence(10)), seal(ahead))
+        with pytest.raises(Fenced):
+            old.write(snapshot(b"late"), meta(2))
+        assert opened(store).commits() == [first]
+
+    @pytest.mark.parametrize("what", ["pending", "birth", "history", "sweep"])
+    def test_it_writes_nothing_more(self, store: MemoryStore, what: str) -> None:
+        old = opened(store).writer(owner=process(1), token=tokens(1))
+        old.write(snapshot(), meta(1))
+        opened(store).writer(owner=process(2), token=tokens(2))
+        before = {key: store.get(key) for key in store.list()}
+        actions: dict[str, Callable[[], object]] = {
+            "pending": lambda: old.mark_pending(Step(2), "schedule"),
+            "birth": lambda: old.write_birth(Snapshot()),
+            "history": lambda: old.append_history(HistoryRecord()),
+            "sweep": old.sweep,
+        }
+        with contextlib.suppress(Fenced):
+            actions[what]()
+            assert what == "sweep", "with nothing to sweep nobody needs to know"
+        assert {key: store.get(key) for key in store.list()} == before
+
+    def test_a_hint_that_comes_too_late_is_left_to_the_successor(self, store: MemoryStore) -> None:
+        def take_over() -> None:
+            writer = opened(store).writer(owner=process(2), token=tokens(2))
+            writer.mark_pending(Step(7), "mine")
+
+        old = self.interrupt(store, take_over, name="put", prefix=layout.LATEST)
+        old.mark_pending(Step(1), "schedule")
+        old.write(snapshot(), meta(1))
+        pending = opened(store).pending()
+        assert pending is not None
+        assert pending.reason == "mine"
 
 
 def test_a_commit_that_lands_late_is_not_acknowledged_and_inert(store: MemoryStore) -> None:
@@ -130,7 +219,7 @@ def test_an_epoch_that_claimed_and_slept_cannot_start_later(store: MemoryStore) 
     writer = opened(store).writer(owner=process(2), token=tokens(2))
     commit = writer.write(snapshot(), meta(1))
     with pytest.raises(Fenced):
-        fencing.start(store, sleeper)
+        fencing.start(store, sleeper, last=Sequence(0))
     assert opened(store).commits() == [commit]
 
 
@@ -154,7 +243,7 @@ def test_a_sleeper_cannot_declare_void_what_its_successor_has_resumed_from(store
 
     def start(claimed: fencing.Claim) -> None:
         try:
-            fencing.start(asleep, claimed)
+            fencing.start(asleep, claimed, last=read_log(store).last)
         except Fenced as error:
             outcome.append(error)
 
@@ -317,15 +406,33 @@ class Taken:
         self._inner.delete(key)
 
 
-@settings(max_examples=60, deadline=None)
+class Watched(MemoryStore):
+    """Looks at the run after each operation that could break a checkpoint. One thread at a time runs."""
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        done = super().put_if_absent(key, data)
+        if key.startswith(layout.COMMITS):
+            assert_sound(opened(self))
+        return done
+
+    def delete(self, key: str) -> None:
+        super().delete(key)
+        assert_sound(opened(self))
+
+
+@settings(max_examples=40, deadline=None)
 @given(schedule=st.lists(st.integers(0, 2), max_size=400))
 def test_any_interleaving_of_writers_keeps_what_was_acknowledged(schedule: list[int]) -> None:
-    """Three processes take the run over from each other at arbitrary moments; no lock helps them."""
-    store = MemoryStore()
+    """Three processes take the run over from each other at arbitrary moments; no lock helps them.
+
+    They train alike, so their saves share blobs, and they delete what they no longer keep.
+    """
+    store = Watched()
     opened(store)
     baton = Baton(list(schedule), running={0, 1, 2})
     acknowledged: list[Commit] = []
     resumed_from: list[tuple[Epoch, list[Commit]]] = []
+    dropped: set[str] = set()
     unexpected: list[BaseException] = []
 
     def live(me: int) -> None:
@@ -334,9 +441,12 @@ def test_any_interleaving_of_writers_keeps_what_was_acknowledged(schedule: list[
             repository = Repository(own, "job")
             writer = repository.writer(owner=process(me), token=tokens(me + 1))
             resumed_from.append((writer.epoch, repository.commits()))
-            for step in range(2):
-                commit = writer.write(snapshot(noise(50, me * 9 + step)), meta(step))
+            for step in range(3):
+                commit = writer.write(snapshot(noise(50, step % 2)), meta(step))
                 acknowledged.append(commit)
+                plan = plan_retention(repository.commits(), keep_last=2)
+                dropped.update(commit.write_id for commit in plan.dropped)
+                writer.retain(plan)
         except Fenced:
             pass
         except BaseException as error:  # noqa: BLE001 - shown by the thread that runs the test
@@ -353,12 +463,12 @@ def test_any_interleaving_of_writers_keeps_what_was_acknowledged(schedule: list[
 
     repository = opened(store)
     seen = repository.commits()
-    assert {commit.sequence for commit in acknowledged} <= {commit.sequence for commit in seen}
-    assert all(commit in seen for commit in acknowledged)
+    there = dropped | {commit.write_id for commit in seen}
+    assert {commit.write_id for commit in acknowledged} <= there
     for epoch, commits in resumed_from:
-        assert all(commit in seen for commit in commits), "what a process resumed from stays"
+        assert {commit.write_id for commit in commits} <= there, "what a process resumed from stays"
         for commit in acknowledged:
-            if commit.epoch < epoch:
+            if commit.epoch < epoch and commit.write_id not in dropped:
                 assert commit in commits, "a successor sees everything that was acknowledged before it"
             if commit.epoch == epoch:
                 assert all(commit.sequence > earlier.sequence for earlier in commits)

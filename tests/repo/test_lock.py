@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.errors import InternalError, RunBusy
+from unbroken.errors import InternalError, RunBusy, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo.lock import RunLock, read_lease
@@ -197,3 +197,25 @@ class TestRecord:
 
 def _start_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+@pytest.mark.parametrize("at", ["first", "after a conflict"])
+def test_a_store_that_fails_while_the_lock_is_taken_leaves_it_free(
+    tmp_path: Path, holder: subprocess.Popen[str], at: str
+) -> None:
+    class Failing(LocalStore):
+        def get(self, key: str) -> bytes:
+            if key == layout.LEASE:
+                raise StoreUnavailable("no answer", key=key)
+            return super().get(key)
+
+    if at == "first":
+        holder.kill()
+        holder.wait()
+    open_before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            RunLock.acquire(Failing(tmp_path / "job"), job="job")
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    if at == "first":
+        RunLock.acquire(LocalStore(tmp_path / "job"), job="job").release()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal_json
 from unbroken.store.memory import MemoryStore
 from unbroken.store.publish import TEMPORARY
+from unbroken.testing.faulty_store import FaultyStore
 from unbroken.types import Fidelity, Step
 
 from .states import clock, meta, noise, process, same, snapshot, tokens
@@ -154,6 +156,30 @@ def test_history_grows_and_survives_a_cut(repository: Repository) -> None:
         repository.store.put(layout.HISTORY, data + b'{"half a li')
         writer.append_history(HistoryRecord(event="start", tier="newest", sequence=3))
     assert [record.tier for record in repository.history()] == ["fresh", "newest"]
+
+
+def test_a_writer_remembers_only_the_commits_that_are_there(repository: Repository) -> None:
+    with repository.writer() as writer:
+        sizes: list[int] = []
+        for step in range(30):
+            writer.write(snapshot(noise(5000, step), step=step), meta(step))
+            writer.retain(plan_retention(repository.commits(), keep_last=2))
+            sizes.append(
+                len(pickle.dumps((writer._references, writer._index.packs, writer._index.condemned)))
+            )
+    assert max(sizes[3:]) < sizes[2] + 100, "a record of one commit is larger"
+
+
+def test_records_that_never_change_are_read_once(repository: Repository) -> None:
+    for number in range(5):
+        repository.writer(owner=process(number)).close()
+    counting = FaultyStore(repository.store, counted=frozenset({"get"}))
+    reading = Repository(counting, "job")
+    reading.commits()
+    assert len(counting.operations) == 5
+    reading.commits()
+    reading.broken()
+    assert len(counting.operations) == 5
 
 
 def test_runs_below_a_root(tmp_path: Path) -> None:

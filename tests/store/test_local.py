@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import ConfigError, ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
-from unbroken.store.base import SupportsChildren, SupportsLocalPath, SupportsSweep
+from unbroken.store.base import SupportsAppend, SupportsChildren, SupportsLocalPath, SupportsSweep, append
 from unbroken.store.local import LocalStore
+from unbroken.store.memory import MemoryStore
 from unbroken.store.publish import TEMPORARY
 from unbroken.testing.faulty_system import FailingSystem, NoLinks, RecordingSystem, ShortWrites, fail
 
@@ -31,6 +32,7 @@ def test_abilities(tmp_path: Path) -> None:
     assert isinstance(store, SupportsChildren)
     assert isinstance(store, SupportsLocalPath)
     assert isinstance(store, SupportsSweep)
+    assert isinstance(store, SupportsAppend)
 
 
 # Order
@@ -55,6 +57,48 @@ def test_file_then_name_then_directory(tmp_path: Path, method: str, naming: str)
         (naming, str(root / "a/k")),
         ("fsync", str(root / "a")),
     ]
+
+
+def test_what_is_appended_is_durable(tmp_path: Path) -> None:
+    system = RecordingSystem()
+    store = LocalStore(tmp_path / "root", system=system)
+    store.append("a/log", b"one\n")
+    root = tmp_path / "root"
+    assert system.calls[-4:] == [
+        ("write", str(root / "a/log")),
+        ("fsync", str(root / "a/log")),
+        ("close", str(root / "a/log")),
+        ("fsync", str(root / "a")),
+    ]
+    assert stat.S_IMODE((root / "a/log").stat().st_mode) == 0o600
+    store.append("a/log", b"two\n")
+    assert store.get("a/log") == b"one\ntwo\n"
+
+
+def test_lines_of_two_writers_are_all_kept(tmp_path: Path) -> None:
+    stores = [LocalStore(tmp_path), LocalStore(tmp_path)]
+    for number in range(10):
+        append(stores[number % 2], "log", f"{number}\n".encode())
+    assert stores[0].get("log") == b"".join(b"%d\n" % number for number in range(10))
+
+
+@pytest.mark.parametrize("kind", [LocalStore, MemoryStore])
+def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path, kind: type) -> None:
+    store = LocalStore(tmp_path) if kind is LocalStore else MemoryStore()
+    append(store, "log", b"one\n")
+    store.put("log", store.get("log") + b"tw")
+    append(store, "log", b"three\n")
+    assert store.get("log") == b"one\ntw\nthree\n"
+
+
+def test_appending_through_a_link_or_to_a_full_disk_fails(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"")
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError):
+        LocalStore(tmp_path).append("log", b"x\n")
+    system = FailingSystem(fail("write", errno.ENOSPC))
+    with pytest.raises(StoreFull):
+        LocalStore(tmp_path, system=system).append("other", b"x\n")
 
 
 def test_a_directory_that_another_process_made_gets_a_durable_name_once(tmp_path: Path) -> None:

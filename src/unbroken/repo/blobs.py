@@ -55,6 +55,8 @@ class BlobIndex:
     """Indexes that cannot be read, and packs that are missing or cut off, by the pack's name."""
     suspect: set[str] = field(default_factory=set[str])
     """Blobs that were found damaged in some place; the next save writes them anew."""
+    condemned: set[str] = field(default_factory=set[str])
+    """Packs that this process has begun to delete: a store may carry out a deletion later than it says."""
     _places: dict[str, list[Location]] = field(default_factory=dict[str, "list[Location]"])
 
     def refresh(self) -> None:
@@ -68,6 +70,7 @@ class BlobIndex:
         for name in [*self.packs, *self.damaged]:
             if name not in present:
                 self.forget(name)
+        self.condemned &= present
         for name in sorted(present - self.packs.keys()):
             try:
                 self.add(_read_index(self.store, name))
@@ -87,6 +90,12 @@ class BlobIndex:
         for entry in index.entries:
             self._places.setdefault(entry.digest, []).append(Location(index.pack, entry))
 
+    def condemn(self, names: Iterable[str]) -> None:
+        """Leave out packs that are about to be deleted, and build on them no more whatever comes of it."""
+        for name in names:
+            self.forget(name)
+            self.condemned.add(name)
+
     def forget(self, name: str) -> None:
         """Leave out a pack that is gone."""
         self.damaged.pop(name, None)
@@ -97,10 +106,6 @@ class BlobIndex:
                 self._places[entry.digest] = rest
             else:
                 del self._places[entry.digest]
-
-    def lacks(self, digest: str) -> bool:
-        """Whether a save must write this blob: it lies nowhere, or was found damaged."""
-        return digest not in self._places or digest in self.suspect
 
     def places(self, digest: str) -> list[Location]:
         """Return every place where a blob lies."""

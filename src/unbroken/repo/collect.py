@@ -4,9 +4,13 @@ Deletion runs in the reverse order of writing: the commit record first, then its
 that no kept checkpoint needs. So no reader ever meets a commit whose objects are gone, and a crash at
 any point leaves only garbage, which the next sweep removes.
 
-Only leftovers of one's own and of earlier epochs are touched; those are over for good. Whatever has a
-name that is not understood stays. Where something that is kept cannot be read, nothing is deleted
-that it might need.
+Only leftovers of one's own and of earlier epochs are touched; those are over for good, so no grace
+period is needed: what an overtaken writer still commits is inert. Whatever has a name that is not
+understood stays. Where something that is kept cannot be read, nothing is deleted that it might need.
+
+The claim is looked at before every single deletion. So a writer that was overtaken in the middle does
+at most the one that is on its way, and that one is harmless: a pack goes only after the commit records
+that named it, so whoever claims the run from then on never builds on it.
 """
 
 from __future__ import annotations
@@ -140,15 +144,15 @@ def execute(store: ByteStore, plan: GcPlan, *, claim: fencing.Claim) -> None:
     """Delete what the plan says.
 
     Raises:
-        Fenced: a later process has claimed the run; nothing was deleted.
+        Fenced: a later process has claimed the run; nothing is deleted from then on.
     """
-    if not plan.keys:
-        return
-    fencing.check(store, claim)
+    if plan.keys:
+        fencing.check(store, claim)
     if plan.low_water is not None and plan.low_water > fencing.low_water(store):
         # Before the first deletion: else a number could be used again after a crash in between.
         store.put(layout.LOW_WATER, seal(LowWater(sequence=plan.low_water, epoch=claim.epoch)))
     for key in plan.keys:
+        fencing.check(store, claim)
         store.delete(key)
 
 

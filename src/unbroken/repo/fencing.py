@@ -67,8 +67,8 @@ class Epochs:
         return None
 
 
-def read_epochs(store: ByteStore) -> Epochs:
-    """Read all epoch records that say what counts.
+def read_epochs(store: ByteStore, *, known: dict[Epoch, Sequence] | None = None) -> Epochs:
+    """Read all epoch records that say what counts. `known` spares reading again those that never change.
 
     Commits must have been listed before: a start that is written after the listing cannot be missed then.
     """
@@ -79,6 +79,9 @@ def read_epochs(store: ByteStore) -> Epochs:
         if (claimed := layout.epoch_number(key)) is not None:
             highest = max(highest, claimed)
         elif (number := names.epoch_start_number(key)) is not None:
+            if known is not None and number in known:
+                starts[number] = known[number]
+                continue
             try:
                 record = unseal(store.get(key), EpochStart, key=key)
                 if record.epoch != number:
@@ -86,6 +89,8 @@ def read_epochs(store: ByteStore) -> Epochs:
                 starts[number] = record.first
             except (CorruptObject, UnsupportedFormat) as error:
                 damaged[number] = Fault("", key, "", error.message)
+    if known is not None:
+        known.update(starts)
     return Epochs(highest, starts, damaged)
 
 
@@ -109,8 +114,12 @@ def claim(store: ByteStore, *, token: Callable[[], str], owner: Process, job: st
         number = Epoch(number + 1)
 
 
-def start(store: ByteStore, claim: Claim) -> Sequence:
+def start(store: ByteStore, claim: Claim, *, last: Sequence) -> Sequence:
     """Record and return the first sequence number of this epoch.
+
+    `last` is the highest number that counted when the commits were read *after* the claim. Numbers of
+    inert commits are no reason to start higher: the writer that was overtaken may still be about to
+    commit under one below them, and that commit must be inert, too.
 
     Earlier epochs that claimed and never started are closed with the same number: one that wakes up
     later must not declare void what was committed since.
@@ -118,12 +127,9 @@ def start(store: ByteStore, claim: Claim) -> Sequence:
     Raises:
         Fenced: a later process has claimed the run meanwhile.
     """
-    taken = [
-        number for key in store.list(layout.COMMITS) if (number := layout.commit_sequence(key)) is not None
-    ]
     epochs = read_epochs(store)
     lower = [first - 1 for epoch, first in epochs.starts.items() if epoch < claim.epoch]
-    first = Sequence(max([*taken, *lower, low_water(store) - 1, 0]) + 1)
+    first = Sequence(max([last, *lower, low_water(store) - 1]) + 1)
     unstarted = [
         Epoch(number)
         for number in range(1, claim.epoch)

@@ -65,15 +65,19 @@ class RunLock:
 
         Raises:
             RunBusy: another live process, or this one, already writes to the run.
+            StoreError: the lock cannot be taken, or the store does not answer; nothing is held then.
         """
         owner = owner or current()
         lock = cls(store, job, owner)
         if isinstance(store, SupportsLocalPath):
             lock._lock_file(store.local_path().resolve() / names.LOCK)
-        lease = read_lease(store)
-        if lease is not None and owner_of(lease) != owner and owner_of(lease).is_alive(here=owner):
-            lock._unlock()
-            raise _busy(job, owner_of(lease))
+        try:
+            lease = read_lease(store)
+            if lease is not None and owner_of(lease) != owner and owner_of(lease).is_alive(here=owner):
+                raise _busy(job, owner_of(lease))
+        except BaseException:
+            lock._unlock()  # else this process could not take the run when the store answers again
+            raise
         return lock
 
     @property

@@ -17,6 +17,7 @@ from unbroken.repo import fencing
 from unbroken.repo.fault import Fault
 from unbroken.repo.seal import unseal
 from unbroken.store.base import ByteStore
+from unbroken.types import Epoch, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,18 @@ class CommitLog:
     stale: tuple[Commit, ...]
     broken: tuple[Fault, ...]
 
+    @property
+    def last(self) -> Sequence:
+        """The highest number of a commit that counts, or that cannot be read and might; 0 if there is none."""
+        unknown = [layout.commit_sequence(fault.key) or 0 for fault in self.broken]
+        return Sequence(max([*(commit.sequence for commit in self.commits), *unknown], default=0))
 
-def read_log(store: ByteStore) -> CommitLog:
-    """Read all commit records, then the epochs: the other order could miss a start (see `fencing`)."""
+
+def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -> CommitLog:
+    """Read all commit records, then the epochs: the other order could miss a start (see `fencing`).
+
+    `starts` holds start records between calls: they never change.
+    """
     found: list[Commit] = []
     broken: list[Fault] = []
     for key in store.list(layout.COMMITS):
@@ -41,7 +51,7 @@ def read_log(store: ByteStore) -> CommitLog:
             continue  # collected between the listing and now
         except (CorruptObject, UnsupportedFormat) as error:
             broken.append(Fault("", key, "", error.message))
-    epochs = fencing.read_epochs(store)
+    epochs = fencing.read_epochs(store, known=starts)
     hidden = {commit.sequence for commit in found if epochs.hidden_by(commit, found) is not None}
     found.sort(key=lambda commit: commit.sequence, reverse=True)
     return CommitLog(

@@ -26,7 +26,7 @@ from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending
 from unbroken.repo import birth, keys, names
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.fault import Fault
-from unbroken.repo.log import read_log
+from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.seal import seal, unseal, unseal_json
@@ -34,7 +34,7 @@ from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
-from unbroken.types import Digest
+from unbroken.types import Digest, Epoch, Sequence
 
 
 class Repository:
@@ -47,6 +47,7 @@ class Repository:
         self.store = store
         self.job = names.check_job(job)
         self._index = BlobIndex(store)
+        self._starts: dict[Epoch, Sequence] = {}
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], job: str, *, create: bool = False) -> Repository:
@@ -83,16 +84,19 @@ class Repository:
 
     def commits(self) -> list[Commit]:
         """Return the commits that count, newest first."""
-        return list(read_log(self.store).commits)
+        return list(self._log().commits)
 
     def stale(self) -> list[Commit]:
         """Return commits of processes that had lost the run by then. They do not count."""
-        return list(read_log(self.store).stale)
+        return list(self._log().stale)
 
     def broken(self) -> list[Fault]:
         """Return the commit records, epoch starts and indexes that cannot be read."""
         self._index.refresh()
-        return [*read_log(self.store).broken, *self._index.damaged.values()]
+        return [*self._log().broken, *self._index.damaged.values()]
+
+    def _log(self) -> CommitLog:
+        return read_log(self.store, starts=self._starts)
 
     def manifest(self, commit: Commit) -> Manifest:
         """Return the manifest of a commit; `CorruptObject` if it is not the one that was committed."""

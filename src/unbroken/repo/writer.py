@@ -6,14 +6,18 @@ loss can take away. Only after that the hint `latest.txt` and the removal of `pe
 
 A save that fails leaves every earlier commit as it was, removes what it had written, and raises.
 Before a commit is acknowledged the epochs are read once more: a process that was overtaken meanwhile
-learns it there (`Fenced`) and not from a damaged run.
+learns it there (`Fenced`) and not from a damaged run. From then on it neither writes nor deletes.
+
+A blob that lies in the run already is not written again, if it may be relied on: it lies in a pack of
+this very writer, or a commit that counts names it. A pack that somebody else has left may be deleted
+at any moment by its writer.
 
 Not promised: safety for several threads at once. The engine has one save in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,6 +27,7 @@ import msgspec
 from unbroken.errors import (
     AmbiguousCommit,
     CommitConflict,
+    Fenced,
     InternalError,
     ObjectMissing,
     StoreDenied,
@@ -47,8 +52,8 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep
-from unbroken.types import Digest, Sequence, Step, WriteId
+from unbroken.store.base import ByteStore, SupportsSweep, append
+from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
 _CONFLICTS = 1000
 TEMPORARY_SECONDS = 3600.0
@@ -98,6 +103,7 @@ class RunWriter:
         self._signing_key = signing_key
         self._references: dict[Digest, frozenset[Digest]] = {}
         self._births: set[Digest] = set()
+        self._starts: dict[Epoch, Sequence] = {}
 
     @classmethod
     def open(
@@ -124,7 +130,7 @@ class RunWriter:
                 index,
                 lock=lock,
                 claim=claim,
-                first=fencing.start(store, claim),
+                first=fencing.start(store, claim, last=read_log(store).last),
                 document_format=document_format,
                 compression=compression,
                 clock=clock,
@@ -154,19 +160,27 @@ class RunWriter:
         attempt = _Attempt(write_id, layout.checkpoint(meta.step, write_id))
         try:
             commit = self._write(attempt, snapshot, meta)
-        except Exception:
-            self._discard(attempt)
+        except Exception as error:
+            self._discard(attempt, delete=not isinstance(error, Fenced))
             raise
         # The checkpoint exists now. Both that follow are hints which nobody trusts: to report the save
-        # as failed because of them would be wrong, and a store that is ill shows it at the next save.
-        with suppress(StoreError):
+        # as failed because of them would be wrong, and what is wrong shows at the next save.
+        with suppress(StoreError, Fenced):
+            fencing.check(self._store, self._claim)
             self._store.put(layout.LATEST, f"{commit.directory}\n".encode())
+            fencing.check(self._store, self._claim)
             self._store.delete(layout.PENDING)
         return commit
 
     def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
-        """Record durably that a save of `step` was started."""
+        """Record durably that a save of `step` was started.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
         self._check_process()
+        fencing.check(self._store, self._claim)
         owner = self._lock.owner
         pending = Pending(
             job=self.job,
@@ -201,15 +215,15 @@ class RunWriter:
         return name
 
     def append_history(self, record: HistoryRecord) -> None:
-        """Add a line to the run's history."""
+        """Add a line to the run's history, in one step where the store can append.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
         self._check_process()
-        try:
-            before = self._store.get(layout.HISTORY)
-        except ObjectMissing:
-            before = b""
-        if before and not before.endswith(b"\n"):
-            before += b"\n"
-        self._store.put(layout.HISTORY, before + wire.encode_line(record))
+        fencing.check(self._store, self._claim)
+        append(self._store, layout.HISTORY, wire.encode_line(record))
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
         """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay."""
@@ -225,6 +239,7 @@ class RunWriter:
         self._check_process()
         swept = self._collect(frozenset(), keep_last=None)
         if isinstance(self._store, SupportsSweep):
+            fencing.check(self._store, self._claim)
             self._store.sweep(older_than=temporary_seconds)
         return swept
 
@@ -284,11 +299,20 @@ class RunWriter:
         return commit
 
     def _write_packs(self, attempt: _Attempt, encoded: list[EncodedComponent]) -> None:
-        for blobs in group_into_packs(encoded, self._index.lacks):
+        for blobs in group_into_packs(encoded, self._must_write):
             name = names.write_id(self._token(), self.epoch)
             attempt.written += [layout.pack(name), layout.index(name)]
             attempt.packs.append(name)
             self._index.add(write_pack(self._store, name, blobs, self._compression))
+
+    def _must_write(self, digest: Digest) -> bool:
+        """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
+        if digest in self._index.suspect:
+            return True
+        packs = {place.pack for place in self._index.places(digest)} - self._index.condemned
+        if any(names.epoch_of(pack) == self.epoch for pack in packs):
+            return False
+        return not packs or not any(digest in named for named in self._references.values())
 
     def _put(self, attempt: _Attempt, name: str, data: bytes) -> None:
         key = f"{attempt.directory}/{name}"
@@ -330,26 +354,36 @@ class RunWriter:
                 hint="Start again when the store answers: the newest commit is found then.",
             ) from error
 
-    def _discard(self, attempt: _Attempt) -> None:
+    def _discard(self, attempt: _Attempt, *, delete: bool) -> None:
         """Remove what a failed save has written, so that a full disk is not kept full by it."""
-        for name in attempt.packs:
-            self._index.forget(name)
-        if attempt.in_doubt:
-            return  # the commit may exist; the next sweep will know
+        self._index.condemn(attempt.packs)
+        if attempt.in_doubt or not delete:
+            return  # the commit may exist, or the run is another's; the next sweep will know
         for key in reversed(attempt.written):
             try:
+                fencing.check(self._store, self._claim)
                 self._store.delete(key)
-            except StoreError:
+            except (StoreError, Fenced):
                 # The save's own error is on its way to the caller and says more; the next sweep of
                 # this or of a later process takes what is left.
                 return
 
     def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
-        log = read_log(self._store)
+        log = read_log(self._store, starts=self._starts)
         inventory = collect.take_inventory(self._store, log, self._index, self._blobs_of)
         plan = collect.plan_gc(
             inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._births
         )
+        # Before the first deletion: should one fail, no later save may build on what is half gone.
+        self._references = {
+            commit.manifest_digest: self._references[commit.manifest_digest]
+            for commit in log.commits
+            if commit.manifest_digest in self._references
+            and layout.commit(commit.sequence) not in plan.commits
+        }
+        self._index.condemn(_packs_of(plan.packs))
+        if plan.low_water is not None:
+            self._next = max(self._next, plan.low_water)
         collect.execute(self._store, plan, claim=self._claim)
         self._index.refresh()
         return plan
@@ -388,3 +422,7 @@ class RunWriter:
                 "A forked child used its parent's writer.",
                 hint="Only the process that opened a run writes to it.",
             )
+
+
+def _packs_of(keys: Iterable[str]) -> set[str]:
+    return {name for key in keys if (name := layout.pack_name(key)) is not None}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from unbroken.errors import StoreError
+from unbroken.errors import ObjectMissing, StoreError
 from unbroken.format.buffers import Content
 
 Names: TypeAlias = list[str]
@@ -84,6 +84,37 @@ class SupportsSweep(Protocol):
     def sweep(self, *, older_than: float) -> Names:
         """Delete leftovers not touched for `older_than` seconds; return their names."""
         ...
+
+
+@runtime_checkable
+class SupportsAppend(Protocol):
+    """Can add to the end of an object without writing the whole of it again."""
+
+    def append(self, key: str, data: bytes) -> None:
+        """Add `data` at the end, durably; make the object if there is none. A crash may leave part of it."""
+        ...
+
+
+def append(store: ByteStore, key: str, line: bytes) -> None:
+    """Add a line to an object that grows by lines. One that a crash has cut off is ended first.
+
+    A store that cannot append is given the whole object; of two writers at once one may then be lost.
+    """
+    try:
+        size = store.size(key)
+        torn = size > 0 and store.get_range(key, size - 1, 1) != b"\n"
+    except ObjectMissing:
+        torn = False
+    if torn:
+        line = b"\n" + line
+    if isinstance(store, SupportsAppend):
+        store.append(key, line)
+        return
+    try:
+        before = store.get(key)
+    except ObjectMissing:
+        before = b""
+    store.put(key, before + line)
 
 
 def check_key(key: str) -> str:

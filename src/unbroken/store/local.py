@@ -108,6 +108,20 @@ class LocalStore:
             sync_directory(self._system, directory)
         return created
 
+    def append(self, key: str, data: bytes) -> None:
+        """Add `data` at the end of the object, durably; make it if there is none.
+
+        Not atomic: a crash may leave a part of `data`. Two processes never mix theirs.
+        """
+        parent, name = _parent(key), _name(key)
+        with self._failures("writing", key):
+            directory = self._directories.make(parent)
+            try:
+                self._publisher.append(name, data, directory=directory)
+                sync_directory(self._system, directory)
+            finally:
+                os.close(directory)
+
     def list(self, prefix: str = "") -> Names:
         """Return the keys below `prefix`, sorted. Temporary and foreign files are left out."""
         check_prefix(prefix)

@@ -18,6 +18,7 @@ TEMPORARY = ".tmp-"
 """How the names of unfinished files start. No key can name them."""
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_GROWING_FILE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _COPY_BYTES = 1 << 20
@@ -81,6 +82,20 @@ class Publisher:
             if not temporary.is_named(name, directory):
                 self._discard(temporary.name, directory)
                 raise
+
+    def append(self, name: str, data: bytes, *, directory: int) -> None:
+        """Add `data` at the end of the file, which is made if it is not there, and sync it."""
+        file = self._system.open(name, _GROWING_FILE, self._mode, at=directory)
+        try:
+            if os.fstat(file).st_size == 0:
+                set_mode(self._system, file, self._mode)
+            write_all(self._system, file, data)
+            self._system.fsync(file)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                self._system.close(file)
+            raise
+        self._system.close(file)
 
     def create(self, temporary: Temporary, name: str, *, directory: int) -> bool:
         """Give the file its name if no other bears it; return whether it does now."""

@@ -92,8 +92,19 @@ def test_an_empty_variable_says_nothing() -> None:
     ],
 )
 def test_a_variable_that_cannot_be_read_is_an_error(variable: str, text: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=variable):
         Settings(root="runs/dqn").overridden({variable: text})
+
+
+def test_of_several_variables_the_one_that_is_wrong_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^UNBROKEN_WORST_TIER: ") as raised:
+        Settings(root="runs/dqn").overridden({"UNBROKEN_KEEP_LAST": "3", "UNBROKEN_WORST_TIER": "worst"})
+    assert "KEEP_LAST" not in str(raised.value)
+
+
+def test_variables_that_need_each_other_are_taken_together() -> None:
+    settings = Settings(root="runs/dqn").overridden({"UNBROKEN_RESUME": "best", "UNBROKEN_BEST": "loss:min"})
+    assert (settings.resume, settings.best) == ("best", Best("loss", "min"))
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,36 @@ class Settings:
         for name in (f.name for f in fields(self)):
             text = environment.get(PREFIX + name.upper(), "")
             if text:
-                changed[name] = _READERS[name](PREFIX + name.upper(), text)
-        return replace(self, **changed) if changed else self  # type: ignore[arg-type]
+                changed[name] = _read(PREFIX + name.upper(), text, _READERS[name])
+        if not changed:
+            return self
+        try:
+            return replace(self, **changed)  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise ConfigError(f"{self._blamed(changed)}: {error.message}", hint=error.hint) from error
+
+    def _blamed(self, changed: Mapping[str, object]) -> str:
+        """Return the variable that cannot be used by itself, or all of them if each can."""
+        for name, value in changed.items():
+            try:
+                replace(self, **{name: value})  # type: ignore[arg-type]
+            except ConfigError:
+                return PREFIX + name.upper()
+        return ", ".join(PREFIX + name.upper() for name in changed)
 
 
 def _job_from(root: str) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(root).resolve().name).lstrip("._-")
     return name[:128] or "run"
+
+
+def _read(variable: str, text: str, reader: Callable[[str, str], object]) -> object:
+    try:
+        return reader(variable, text)
+    except ConfigError as error:
+        if variable in error.message:
+            raise
+        raise ConfigError(f"{variable}={text!r}: {error.message}", hint=error.hint) from error
 
 
 def _whole(name: str, value: object, *, least: int) -> None:

@@ -131,6 +131,10 @@ def test_within_is_no_prefix_of_letters() -> None:
     assert not within("a/bc", {"a/b"})
 
 
+def test_the_name_of_a_change_is_the_key_and_not_its_escape() -> None:
+    assert Change("logger/time~1fps~0", "c", None, None, None).name == "time/fps~"
+
+
 def test_shapes_and_dtypes_show_and_contents_do_not() -> None:
     np = pytest.importorskip("numpy")
 

@@ -26,7 +26,6 @@ from unbroken.state.nodes import (
     External,
     Float,
     Function,
-    Identity,
     Int,
     Link,
     List,
@@ -45,7 +44,8 @@ from unbroken.state.nodes import (
     children,
     escape,
 )
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.places import index, last_key
+from unbroken.state.snapshot import Component, Snapshot
 
 LeafKind: TypeAlias = Literal["value", "callable", "structure"]
 
@@ -85,7 +85,7 @@ class Change:
     @property
     def name(self) -> str:
         """The last key of the place."""
-        return self.place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+        return last_key(self.place)
 
     @property
     def untouched(self) -> bool:
@@ -164,25 +164,11 @@ def _ancestors(place: str) -> Iterator[str]:
 def leaves(snapshot: Snapshot) -> dict[str, Leaf]:
     """Return what every place of a snapshot shows of itself, array contents apart."""
     found: dict[str, Leaf] = {}
-    numbers: dict[int, str] = {}
-    for component in snapshot.components.values():
-        for root, value in component.roots.items():
-            _number(root, value, numbers)
+    numbers = index(snapshot).place_of_number
     for component in snapshot.components.values():
         for root, value in component.roots.items():
             _leaves(component.name, root, value, numbers, found)
     return found
-
-
-def _number(place: str, value: Value, numbers: dict[int, str]) -> None:
-    stack: list[tuple[str, Value]] = [(place, value)]
-    while stack:
-        at, node = stack.pop()
-        if isinstance(node, Identity) and node.id:
-            numbers[node.id] = at
-        if node is None or isinstance(node, (bool, int, float, str, Scope)):
-            continue
-        stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
 
 
 def _leaves(
@@ -197,11 +183,10 @@ def _leaves(
         if node is None or isinstance(node, (bool, int, float, str, Coded)):
             continue  # what a codec wrote is one leaf: only the codec knows what its parts mean
         if isinstance(node, Scope):
-            inner: dict[int, str] = {}
-            for root, child in node.roots.items():
-                _number(f"{at}/{root}", child, inner)
-            for root, child in node.roots.items():
-                _leaves(component, f"{at}/{root}", child, inner, found)
+            inside = {f"{at}/{root}": child for root, child in node.roots.items()}
+            inner = index(Snapshot({component: Component(component, inside)})).place_of_number
+            for root, child in inside.items():
+                _leaves(component, root, child, inner, found)
             continue
         stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
 

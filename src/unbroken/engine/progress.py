@@ -16,7 +16,8 @@ import weakref
 from unbroken.errors import ConfigError
 
 VARIABLE = "UNBROKEN_PROGRESS"
-_LAYOUT = struct.Struct("<QQ")
+LAYOUT = struct.Struct("<QQ")
+"""The two numbers, for who writes them and for who reads them."""
 
 
 class Progress:
@@ -50,7 +51,7 @@ class Progress:
             self._write()
 
     def _write(self) -> None:
-        os.pwrite(self._fd, _LAYOUT.pack(self._step, self._committed), 0)
+        os.pwrite(self._fd, LAYOUT.pack(self._step, self._committed), 0)
 
     def close(self) -> None:
         """Close the file; later calls do nothing."""

@@ -17,6 +17,7 @@ from unbroken.engine.source import NamesVolatile, Source
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Graft
+from unbroken.state.places import last_key
 from unbroken.state.snapshot import Snapshot
 
 SHOWN = 5
@@ -87,7 +88,7 @@ def restore(
     changes = find_changes(birth, now, saved) if birth is not None else []
     judged = judge(source, changes, strict=strict, allowed=allowed)
     graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    permitted = [d.place for d in graft.errors if within(d.place, allowed) or _last(d.place) in allowed]
+    permitted = [d.place for d in graft.errors if within(d.place, allowed) or last_key(d.place) in allowed]
     if permitted:
         judged = Judged(
             (*judged.keep, *permitted),
@@ -102,10 +103,6 @@ def restore(
     _apply(graft)
     state = _read_back(source, saved, graft, judged)
     return Restored(tuple(reports), bool(judged.keep), state)
-
-
-def _last(place: str) -> str:
-    return place.rpartition("/")[2]
 
 
 def _refuse(graft: Graft, judged: Judged) -> None:

@@ -7,11 +7,10 @@ call, so a reader never sees a torn pair.
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-LAYOUT = struct.Struct("<QQ")
+from unbroken.engine.progress import LAYOUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from unbroken.state.nodes import Identity, Link, Ref, Scope, Value, children, escape
+from unbroken.state.nodes import Identity, Link, Ref, Scope, Value, children, escape, unescape
 from unbroken.state.snapshot import Snapshot
+
+Frame: TypeAlias = "tuple[Any, str] | None"
+"""Where the walk stands: (frame of the parent, key). A place is joined only when it is needed."""
+
+
+def place_of(frame: Frame) -> str:
+    """Join a frame to a place."""
+    keys: list[str] = []
+    while frame is not None:
+        frame, key = frame
+        keys.append(escape(key))
+    return "/".join(reversed(keys))
+
+
+def frame_of(place: str) -> Frame:
+    """Take a place apart again."""
+    frame: Frame = None
+    for key in place.split("/"):
+        frame = (frame, unescape(key))
+    return frame
 
 
 @dataclass(slots=True)

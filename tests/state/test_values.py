@@ -592,7 +592,7 @@ def test_a_function_keeps_its_attributes_and_its_default_containers(encoding: st
 HASHED = """
 import sys
 sys.path[:0] = {paths!r}
-from unbroken.state.walk import code_hash
+from unbroken.state.code import code_hash
 def ask(x, y=("a", ("b", "c"))):
     return x in {{"up", "down", "left", "right"}} and (lambda z: z in {{"one", "two"}})(y)
 print(code_hash(ask.__code__))

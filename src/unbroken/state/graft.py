@@ -22,14 +22,15 @@ from typing import Any, cast
 import numpy as np
 
 from unbroken.errors import CorruptObject, InternalError, StateMismatch
+from unbroken.state.code import PARTIAL
 from unbroken.state.lookup import Facts, lookup
 from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape, same
-from unbroken.state.places import index
+from unbroken.state.places import Frame, frame_of, index, place_of
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
 from unbroken.state.snapshot import Blob, Snapshot
-from unbroken.state.walk import PARTIAL, Frame, Walk, frame_of, place_of, walk
+from unbroken.state.walk import Walk, walk
 from unbroken.types import MISSING
 
 TRUSTED = frozenset({"numpy", "collections", "__main__"})

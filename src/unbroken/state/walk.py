@@ -14,7 +14,6 @@ that is not in the state come back as two arrays.
 from __future__ import annotations
 
 import gc
-import hashlib
 import math
 import pickle
 import struct
@@ -23,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 
 from unbroken.errors import NotCapturable
 from unbroken.state import dtypes
+from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
@@ -61,8 +61,8 @@ from unbroken.state.nodes import (
     View,
     class_name,
     escape,
-    unescape,
 )
+from unbroken.state.places import Frame, place_of
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Component, Note, Snapshot
 from unbroken.types import MISSING
@@ -77,73 +77,12 @@ not left to it: what is saved can be restored."""
 ROOT_COMPONENT = "training_state"
 """Component of roots whose class opens none."""
 
-PARTIAL = "partial "
-"""What stands before the name of a function of which the program holds a partial."""
-
-Frame: TypeAlias = "tuple[Any, str] | None"
-"""Where the walk stands: (frame of the parent, key). A place is joined only when it is needed."""
-
 
 class _Seen(NamedTuple):
     keep: object  # alive while the walk runs, else its id could be used again
     node: Identity
     component: str
     frame: Frame
-
-
-def place_of(frame: Frame) -> str:
-    """Join a frame to a place."""
-    keys: list[str] = []
-    while frame is not None:
-        frame, key = frame
-        keys.append(escape(key))
-    return "/".join(reversed(keys))
-
-
-def frame_of(place: str) -> Frame:
-    """Take a place apart again."""
-    frame: Frame = None
-    for key in place.split("/"):
-        frame = (frame, unescape(key))
-    return frame
-
-
-def code_hash(code: types.CodeType) -> str:
-    """Return a short digest of a function's code: same source, same digest, whatever its line numbers."""
-    form = (code.co_code, code.co_names, code.co_varnames, _constant(code.co_consts))
-    return hashlib.blake2b(repr(form).encode(), digest_size=8).hexdigest()
-
-
-def _constant(value: object) -> object:
-    """Return what is the same in every process: the order of a frozenset hangs on the hash seed."""
-    if isinstance(value, types.CodeType):
-        return code_hash(value)
-    if isinstance(value, tuple):
-        return [_constant(item) for item in value]
-    return sorted(map(repr, map(_constant, value))) if isinstance(value, frozenset) else value
-
-
-def function_name(function: Any) -> str:
-    """Return the name of a callable as it stands in documents."""
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
-    return f"{getattr(function, '__module__', None)}:{name}"
-
-
-def partial_name(function: Any) -> str:
-    """Return the name under which partials of a function are known."""
-    return f"{PARTIAL}{function_name(function)}"
-
-
-def changing_parts(function: types.FunctionType) -> dict[str, Any]:
-    """Return what a function holds that can change: its attributes, and containers among its defaults."""
-    found: dict[str, Any] = dict(sorted(vars(function).items()))
-    for i, default in enumerate(function.__defaults__ or ()):
-        if isinstance(default, (list, dict, set)):
-            found[f"<default {i}>"] = default
-    for name, default in (function.__kwdefaults__ or {}).items():
-        if isinstance(default, (list, dict, set)):
-            found[f"<default {name}>"] = default
-    return found
 
 
 def memory_of(array: NDArray[Any]) -> NDArray[Any]:

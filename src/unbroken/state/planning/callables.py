@@ -7,9 +7,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.nodes import Class, Function, Method, Partial, class_name, same
 from unbroken.state.planning.objects import keep_program_s
-from unbroken.state.walk import changing_parts, code_hash, function_name, partial_name
 from unbroken.types import MISSING
 
 if TYPE_CHECKING:

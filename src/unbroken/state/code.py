@@ -1,0 +1,48 @@
+"""Functions as a document speaks of them: by name and by a digest of their code, never by the code itself."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+from typing import Any
+
+PARTIAL = "partial "
+"""What stands before the name of a function of which the program holds a partial."""
+
+
+def code_hash(code: types.CodeType) -> str:
+    """Return a short digest of a function's code: same source, same digest, whatever its line numbers."""
+    form = (code.co_code, code.co_names, code.co_varnames, _constant(code.co_consts))
+    return hashlib.blake2b(repr(form).encode(), digest_size=8).hexdigest()
+
+
+def _constant(value: object) -> object:
+    """Return what is the same in every process: the order of a frozenset hangs on the hash seed."""
+    if isinstance(value, types.CodeType):
+        return code_hash(value)
+    if isinstance(value, tuple):
+        return [_constant(item) for item in value]
+    return sorted(map(repr, map(_constant, value))) if isinstance(value, frozenset) else value
+
+
+def function_name(function: Any) -> str:
+    """Return the name of a callable as it stands in documents."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
+    return f"{getattr(function, '__module__', None)}:{name}"
+
+
+def partial_name(function: Any) -> str:
+    """Return the name under which partials of a function are known."""
+    return f"{PARTIAL}{function_name(function)}"
+
+
+def changing_parts(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a function holds that can change: its attributes, and containers among its defaults."""
+    found: dict[str, Any] = dict(sorted(vars(function).items()))
+    for i, default in enumerate(function.__defaults__ or ()):
+        if isinstance(default, (list, dict, set)):
+            found[f"<default {i}>"] = default
+    for name, default in (function.__kwdefaults__ or {}).items():
+        if isinstance(default, (list, dict, set)):
+            found[f"<default {name}>"] = default
+    return found

@@ -82,7 +82,7 @@ CASES = [
     Case("dqn", 400, 230, 37, ("model/_n_calls",)),
     Case("sac", 150, 95, 29, ("model/ent_coef_optimizer",)),
     Case("sac_gsde", 160, 99, 31, ("model/actor/action_dist",)),
-    Case("td3_episodic", 250, 190, 31, ("model/action_noise",)),
+    Case("td3_episodic", 250, 190, 31, ("generators",)),
     Case("ddpg", 150, 95, 29, ("model/replay_buffer",)),
     Case("half_cheetah", 512, 110, 33, ("model/env/returns",)),
     Case("pong", 90, 60, 17, ("generators",)),

@@ -62,9 +62,9 @@ def clean(model: Model, callback: BaseCallback) -> bool:
 
 @pytest.mark.parametrize("build", [ppo, a2c, dqn, sac_gsde, td3_episodic], ids=lambda f: f.__name__)
 def test_every_environment_step_has_one_clean_point_and_nothing_changes(build: Callable[[], Model]) -> None:
-    plain = build().learn(450)
+    plain = build().learn(200)
     watcher, watched = Watcher(), build()
-    watched.learn(450, callback=watcher)
+    watched.learn(200, callback=watcher)
     assert weights(plain) == weights(watched)
     n_envs = watched.n_envs
     assert [p[0] for p in watcher.points] == list(range(0, watched.num_timesteps, n_envs))

@@ -63,7 +63,7 @@ def noise() -> OrnsteinUhlenbeckActionNoise:
 
 
 def td3_episodic() -> TD3:
-    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0, env_kwargs={"max_episode_steps": 50})
     return TD3(
         "MlpPolicy", env, learning_starts=40, buffer_size=900, batch_size=32, train_freq=(2, "episode"),
         gradient_steps=-1, action_noise=noise(), **small(),

@@ -132,7 +132,7 @@ class Interrupted(FaultyStore):
         when: Callable[[int, str, str], bool],
     ) -> None:
         super().__init__(inner)
-        self._event: Callable[[], None] | None = event
+        self.event: Callable[[], None] | None = event
         self._before = before
         self._when = when
         self.number = 0
@@ -147,11 +147,11 @@ class Interrupted(FaultyStore):
         self._around("delete", key, lambda: super(Interrupted, self).delete(key))
 
     def _around(self, name: str, key: str, operation: Callable[[], T]) -> T:
-        event = self._event if self._when(self.number, name, key) else None
+        event = self.event if self._when(self.number, name, key) else None
         self.number += 1
         if event is None:
             return operation()
-        self._event = None
+        self.event = None
         if self._before:
             event()
         done = operation()

@@ -58,6 +58,7 @@ class CommitMachine(RuleBasedStateMachine):
         self.step = 0
         self.lives = 0
         self.zombies: list[RunWriter] = []
+        self.interrupted = Interrupted(self.store, lambda: None, before=True, when=lambda *_: False)
         self.writer = self.start()
 
     def start(self) -> RunWriter:
@@ -133,6 +134,7 @@ class CommitMachine(RuleBasedStateMachine):
             commit = self.interrupted_writer(take_over, at, before=before).write(content, meta(self.step))
             if commit.sequence not in self.ever:
                 self.add(commit, content)
+        self.interrupted.event = None  # it came to its end before
 
     @rule(keep_last=st.integers(1, 3), at=moments, before=st.booleans(), weights=seeds, buffer=seeds)
     def be_overtaken_while_collecting(
@@ -154,6 +156,7 @@ class CommitMachine(RuleBasedStateMachine):
 
         with contextlib.suppress(Fenced):
             self.interrupted_writer(take_over, at, before=before).retain(plan)
+        self.interrupted.event = None  # it came to its end before
         forget()
 
     def save_the_same(self, content: Snapshot) -> None:
@@ -177,6 +180,7 @@ class CommitMachine(RuleBasedStateMachine):
         repository = Repository.over(interrupted, "job", create=True)
         self.writer = repository.writer(owner=process(self.lives), token=tokens(self.lives))
         start = interrupted.number
+        self.interrupted = interrupted
         return self.writer
 
     @rule(weights=seeds, buffer=seeds, at=moments, ending=endings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -71,6 +72,73 @@ def test_signatures(function: str, signature: str) -> None:
         return_annotation=bare.empty,
     )
     assert str(bare) == signature
+
+
+SETTINGS = {
+    "job": "''",
+    "every": "Every(steps=10000, seconds=300.0, episodes=None)",
+    "keep_last": "5",
+    "best": "None",
+    "resume": "'auto'",
+    "worst_tier": "'rebuilt'",
+    "strict": "False",
+    "allow_changed": "nothing",
+    "trust": "False",
+    "keep_first": "False",
+    "document_format": "'json'",
+}
+"""Every setting with its default, by which it is called everywhere."""
+
+
+def options(function: Callable[..., object], kind: inspect._ParameterKind) -> dict[str, str]:
+    """Return the parameters of one kind with their defaults, as text."""
+    found: dict[str, str] = {}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is kind and p.name != "self":
+            empty = p.default in ((), frozenset()) or repr(p.default) == "<factory>"
+            found[p.name] = "required" if p.default is p.empty else "nothing" if empty else repr(p.default)
+    return found
+
+
+KEYWORD, POSITIONAL = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def test_settings_and_their_defaults() -> None:
+    assert options(unbroken.Settings, KEYWORD) == {"root": "required", **SETTINGS}
+    assert options(unbroken.Settings, POSITIONAL) == {}
+
+
+def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
+    assert options(unbroken.Run, POSITIONAL) == {"root": "required"}
+    assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "quiet": "False"}
+
+
+def test_an_interval_and_the_best() -> None:
+    assert options(unbroken.Every, KEYWORD) == {"steps": "None", "seconds": "None", "episodes": "None"}
+    assert options(unbroken.Every, POSITIONAL) == {}
+    assert options(unbroken.Best, POSITIONAL) == {"metric": "required", "mode": "'max'"}
+
+
+def test_an_engine_takes_its_source_and_its_settings() -> None:
+    assert options(unbroken.CheckpointEngine, POSITIONAL) == {"source": "required", "settings": "required"}
+    assert list(options(unbroken.CheckpointEngine, KEYWORD)) == [
+        "segment", "rebuilder", "clock", "now", "environment",
+    ]  # fmt: skip
+
+
+def test_the_callback_is_called_as_the_one_of_stable_baselines3_and_takes_every_setting() -> None:
+    callbacks = pytest.importorskip("stable_baselines3.common.callbacks")
+    from unbroken.sb3 import CheckpointCallback
+
+    theirs = list(inspect.signature(callbacks.CheckpointCallback).parameters)
+    assert list(options(CheckpointCallback, POSITIONAL)) == theirs
+    ours = options(CheckpointCallback, KEYWORD)
+    # Its `save_path` is the root, and its `save_freq` stands for the interval unless one is given.
+    assert SETTINGS.keys() - {"job"} <= ours.keys()
+    assert {name: ours[name] for name in SETTINGS if name in ours and name != "every"} == {
+        name: default for name, default in SETTINGS.items() if name in ours and name != "every"
+    }
+    assert ours["every"] == "None"
 
 
 def test_options_are_given_by_keyword() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbroken.engine.faults import Fault, FaultKind, Traces, classify, with_damage
+from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_save_that_was_under_way_is_told() -> None:
 
 
 def test_damage_is_a_class_of_its_own_and_keeps_what_was_known() -> None:
-    soft = Fault(FaultKind.SOFT, "process 7 is gone")
+    soft = EndOfProcess(FaultKind.SOFT, "process 7 is gone")
     fault = with_damage(soft, ("commit 3: one byte is wrong", "commit 2: gone"))
     assert fault.kind is FaultKind.DATA
     assert (

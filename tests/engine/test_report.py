@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unbroken.engine.faults import Fault, FaultKind
+from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.state.snapshot import Promise
@@ -10,7 +10,7 @@ from unbroken.types import Fidelity
 
 EXACT = Promise(Fidelity.EXACT)
 NEARLY = Promise(Fidelity.APPROXIMATE, "nobody looked at this environment")
-SOFT = Fault(FaultKind.SOFT, "process 7 is gone")
+SOFT = EndOfProcess(FaultKind.SOFT, "process 7 is gone")
 
 
 def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> None:
@@ -41,7 +41,7 @@ def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> No
 
 def test_a_fresh_start_says_where_checkpoints_go() -> None:
     report = ResumeReport(
-        tier=Tier.FRESH, fault=Fault(FaultKind.NONE), step=0, plan=RecoveryPlan(()), where="runs/dqn"
+        tier=Tier.FRESH, fault=EndOfProcess(FaultKind.NONE), step=0, plan=RecoveryPlan(()), where="runs/dqn"
     )
     assert report.line == "unbroken: starts at step 0 · checkpoints in runs/dqn · nothing captured yet"
     assert not report.restored

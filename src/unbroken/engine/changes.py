@@ -64,7 +64,7 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class BirthLeaf:
     """One entry of a state without contents. `text` is what people read, and what is compared."""
 
     component: str
@@ -78,9 +78,9 @@ class Change:
 
     place: str
     component: str
-    birth: Leaf | None
-    now: Leaf | None
-    saved: Leaf | None
+    birth: BirthLeaf | None
+    now: BirthLeaf | None
+    saved: BirthLeaf | None
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class Change:
         return f"{self.place}: {_text(self.birth)} -> {_text(self.now)}"
 
 
-def _text(leaf: Leaf | None) -> str:
+def _text(leaf: BirthLeaf | None) -> str:
     return "nothing" if leaf is None else leaf.text
 
 
@@ -161,9 +161,9 @@ def _ancestors(place: str) -> Iterator[str]:
         yield place
 
 
-def leaves(snapshot: Snapshot) -> dict[str, Leaf]:
+def leaves(snapshot: Snapshot) -> dict[str, BirthLeaf]:
     """Return what every place of a snapshot shows of itself, array contents apart."""
-    found: dict[str, Leaf] = {}
+    found: dict[str, BirthLeaf] = {}
     numbers = index(snapshot).place_of_number
     for component in snapshot.components.values():
         for root, value in component.roots.items():
@@ -172,7 +172,7 @@ def leaves(snapshot: Snapshot) -> dict[str, Leaf]:
 
 
 def _leaves(
-    component: str, place: str, value: Value, numbers: dict[int, str], found: dict[str, Leaf]
+    component: str, place: str, value: Value, numbers: dict[int, str], found: dict[str, BirthLeaf]
 ) -> None:
     stack: list[tuple[str, Value]] = [(place, value)]
     while stack:
@@ -191,21 +191,21 @@ def _leaves(
         stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
 
 
-def _leaf(component: str, node: Value, numbers: dict[int, str]) -> Leaf:
+def _leaf(component: str, node: Value, numbers: dict[int, str]) -> BirthLeaf:
     if node is None or isinstance(node, (bool, int, float, str)):
-        return Leaf(component, "value", repr(node))
+        return BirthLeaf(component, "value", repr(node))
     if isinstance(node, (Float, Int)):
-        return Leaf(component, "value", node.v)
+        return BirthLeaf(component, "value", node.v)
     if isinstance(node, (Function, Method, Partial)):
-        return Leaf(component, "callable", _callable(node))
+        return BirthLeaf(component, "callable", _callable(node))
     if isinstance(node, Ref):
-        return Leaf(component, "structure", f"the same as {numbers.get(node.to, node.to)}")
+        return BirthLeaf(component, "structure", f"the same as {numbers.get(node.to, node.to)}")
     if isinstance(node, Link):
-        return Leaf(component, "structure", f"the same as {node.to}")
+        return BirthLeaf(component, "structure", f"the same as {node.to}")
     if isinstance(node, Coded):
         text, whole = _payload(node.v)
-        return Leaf(component, "value" if whole else "structure", f"{node.c or node.k} {text}")
-    return Leaf(component, "structure", _structure(node))
+        return BirthLeaf(component, "value" if whole else "structure", f"{node.c or node.k} {text}")
+    return BirthLeaf(component, "structure", _structure(node))
 
 
 def _callable(node: Function | Method | Partial) -> str:

@@ -51,7 +51,7 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EndOfProcess:
     """How the last process ended, in one word and one sentence."""
 
     kind: FaultKind
@@ -61,24 +61,24 @@ class Fault:
         return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
 
 
-def classify(traces: Traces) -> Fault:
+def classify(traces: Traces) -> EndOfProcess:
     """Return how the last process ended."""
     if not traces.known:
-        return Fault(FaultKind.NONE)
+        return EndOfProcess(FaultKind.NONE)
     who = traces.owner or "the last process"
     if traces.closed:
-        return Fault(
+        return EndOfProcess(
             FaultKind.CLEAN,
             f"{who} closed the run" + (f" after {traces.last_words}" if traces.last_words else ""),
         )
     if not traces.same_host:
-        return Fault(FaultKind.HARD, _with_pending(f"{who} ended without closing the run", traces))
+        return EndOfProcess(FaultKind.HARD, _with_pending(f"{who} ended without closing the run", traces))
     if not traces.same_boot:
-        return Fault(FaultKind.HARD, _with_pending(f"the host restarted under {who}", traces))
-    return Fault(FaultKind.SOFT, _with_pending(f"{who} is gone without closing the run", traces))
+        return EndOfProcess(FaultKind.HARD, _with_pending(f"the host restarted under {who}", traces))
+    return EndOfProcess(FaultKind.SOFT, _with_pending(f"{who} is gone without closing the run", traces))
 
 
-def with_damage(fault: Fault, reasons: tuple[str, ...]) -> Fault:
+def with_damage(fault: EndOfProcess, reasons: tuple[str, ...]) -> EndOfProcess:
     """Return the fault once checkpoints were found damaged."""
     if len(reasons) == 0:
         return fault

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unbroken.engine.faults import Fault, FaultKind
+from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
 from unbroken.format.records import Commit, Position
 from unbroken.state.snapshot import Promise
@@ -31,7 +31,7 @@ class ResumeReport:
     """
 
     tier: Tier
-    fault: Fault
+    fault: EndOfProcess
     step: int
     plan: RecoveryPlan
     commit: Commit | None = None

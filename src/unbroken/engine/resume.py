@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from unbroken.engine import fingerprint as prints
-from unbroken.engine.faults import Fault, FaultKind, Traces, classify, with_damage
+from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 from unbroken.engine.recovery import (
     Attempt,
     Evidence,
@@ -46,7 +46,7 @@ class Resumption:
     """What a start came to. Without a restore it is still to be committed."""
 
     tier: Tier
-    fault: Fault
+    fault: EndOfProcess
     plan: RecoveryPlan
     skeleton: Snapshot
     segment: int
@@ -205,7 +205,7 @@ class _Attempts:
         """Make one attempt. Raises CorruptObject or ObjectMissing if the next one may be made."""
         start = Resumption(
             tier=attempt.tier,
-            fault=Fault(FaultKind.NONE),
+            fault=EndOfProcess(FaultKind.NONE),
             plan=RecoveryPlan(()),
             skeleton=self.skeleton,
             segment=self.segment,

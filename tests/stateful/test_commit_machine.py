@@ -136,13 +136,13 @@ class CommitMachine(RuleBasedStateMachine):
                 self.add(commit, content)
         self.interrupted.event = None  # it came to its end before
 
-    @rule(keep_last=st.integers(1, 3), at=moments, before=st.booleans(), weights=seeds, buffer=seeds)
-    def be_overtaken_while_collecting(
-        self, keep_last: int, at: int, before: bool, weights: int, buffer: int
-    ) -> None:
+    @rule(at=moments, before=st.booleans(), which=st.integers(0, 2))
+    def be_overtaken_while_collecting(self, at: int, before: bool, which: int) -> None:
         """In the middle of a collection another process takes over, and saves what is being deleted."""
-        plan = self.plan(keep_last)
-        content = self.next_state(weights, buffer)
+        for number in range(4):
+            self.save(number, number, None, good=True)
+        plan = self.plan(1)
+        content = self.states[plan.dropped[which].sequence]
 
         def forget() -> None:
             left = {commit.sequence for commit in Repository(self.store, "job").commits()}

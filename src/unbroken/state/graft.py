@@ -313,8 +313,10 @@ class Graft:
             return twin  # it was first met below a setting that the program keeps
         if isinstance(target, Identity) and not isinstance(target, (Ref, Link)):
             # A view may refer to an array that is met only after it: that is planned now, over the
-            # twin's object at its own place.
-            return self._across(component, target, frame_of(place), self._twin.object_at(place))
+            # twin's object at its own place. Where the program has its roots in another order it is
+            # first met here.
+            there = self._twin.object_at(place)
+            return self._across(component, target, frame_of(place), twin if there is MISSING else there)
         return self.refuse(f"refers to {place}, where nothing stands.", twin)
 
     def _across(self, component: str, target: Node, at: Frame, twin: object) -> Any:

@@ -216,6 +216,36 @@ def test_save_asks_for_a_checkpoint_at_the_next_step(tmp_path: Path) -> None:
     assert [c.step for c in Repository.open(tmp_path / "run", "run").commits()] == [10, 3, 0]
 
 
+FUNCTIONS = """
+import sys, unbroken
+class Agent:
+    def __init__(self):
+        self.known = lambda word: word in {"left", "right", "up", "down"}
+        self.steps = 0
+agent = Agent()
+run = unbroken.Run(sys.argv[1], every=5, quiet=True, strict=True)
+run.track(agent=agent)
+for step in run.steps(int(sys.argv[2])):
+    agent.steps += agent.known("left")
+print(agent.steps, run.report.step, list(run.report.changes))
+"""
+
+
+def test_a_function_is_the_same_whatever_the_seed_of_the_hashes(tmp_path: Path) -> None:
+    told: list[str] = []
+    for seed, steps in ((1, 7), (2, 9), (3, 12)):
+        done = subprocess.run(
+            [sys.executable, "-c", FUNCTIONS, str(tmp_path / "run"), str(steps)],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.strip())
+    assert told == ["7 0 []", "9 7 []", "12 9 []"]
+
+
 # ---------------------------------------------------------------------- objects that know their own state
 
 

@@ -16,7 +16,6 @@ def test_names_as_specified() -> None:
     assert layout.commit(Sequence(42)) == "commits/0000000042.json"
     assert layout.epoch(Epoch(3)) == "epochs/0000000003.json"
     assert layout.epoch_start(Epoch(3)) == "epochs/0000000003.start.json"
-    assert layout.epoch_exit(Epoch(3)) == "epochs/0000000003.exit.json"
     assert layout.pack("ab12") == "packs/ab/ab12.pack"
     assert layout.index("ab12") == "packs/ab/ab12.idx"
     assert layout.document("model", "msgpack") == "model.msgpack"

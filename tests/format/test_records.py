@@ -25,7 +25,6 @@ from unbroken.format.records import (
     Commit,
     EpochRecord,
     EpochStart,
-    ExitNote,
     FormatRecord,
     HistoryRecord,
     Lease,
@@ -33,6 +32,8 @@ from unbroken.format.records import (
     Pending,
     RankRecord,
     Record,
+    Worker,
+    WorkersRecord,
     decode_format,
 )
 from unbroken.types import Epoch, Fidelity, Sequence, Step, WriteId
@@ -78,8 +79,8 @@ RECORDS: list[Record] = [
     EpochRecord(job="run", epoch=Epoch(3), write_id=WRITE),
     EpochStart(epoch=Epoch(3), first=Sequence(9), write_id=WRITE),
     HistoryRecord(fault="hard", tier="older", sequence=8, steps_lost=12, reasons=["damaged"]),
-    ExitNote(epoch=Epoch(3), reason="finished", finished=True),
-    Lease(epoch=Epoch(3), beat=12),
+    WorkersRecord(pid=1, workers=[Worker(pid=2, process_start="7")]),
+    Lease(epoch=Epoch(3), pid=12),
     LowWater(sequence=Sequence(5)),
     RankRecord(epoch=Epoch(3), step=Step(5), rank=1, world_size=2, write_id=WRITE, agree={"weights": DIGEST}),
     FormatRecord(magic=MAGIC),
@@ -272,17 +273,6 @@ def test_format_record() -> None:
         decode_format(wire.encode(FormatRecord(magic=MAGIC, mandatory=["holographic"])))
     with pytest.raises(CorruptObject, match="does not belong"):
         decode_format(wire.encode(FormatRecord(magic="broken")))
-
-
-def test_lines_grow_and_may_be_cut_off() -> None:
-    first, second = HistoryRecord(tier="newest"), HistoryRecord(tier="older")
-    data = wire.encode_line(first) + wire.encode_line(second)
-    assert data.count(b"\n") == 2
-    assert wire.decode_lines(data, HistoryRecord) == [first, second]
-    assert wire.decode_lines(data[:-1], HistoryRecord) == [first]
-    assert wire.decode_lines(b"", HistoryRecord) == []
-    with pytest.raises(CorruptObject):
-        wire.decode_lines(b"{}\n", HistoryRecord)
 
 
 def test_people_can_read_a_commit() -> None:

@@ -6,6 +6,7 @@ version is 0 the run is made anew in the commit that changes the format; a relea
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shutil
 import sys
@@ -146,6 +147,7 @@ def make(root: Path) -> None:
         return f"{next(numbers):012x}"
 
     repository = Repository.open(root, JOB, create=True)
+    birth = ""
     for life in range(2):
         compression = Compression(Codec.ZSTD if life == 0 else Codec.GZIP)
         fmt = "json" if life == 0 else "msgpack"
@@ -158,14 +160,16 @@ def make(root: Path) -> None:
             document_format="json" if fmt == "json" else "msgpack",
         ) as writer:
             if life == 0:
-                writer.write_birth(skeleton())
-                writer.write(state(1), Meta(step=Step(0), position="start", reason="start"))
-                writer.append_history(HistoryRecord(job=JOB, time=TIME, tier="fresh", epoch=writer.epoch))
+                birth = writer.write_birth(skeleton())
+                writer.write(state(1), Meta(step=Step(0), position="start", reason="start", birth=birth))
+                writer.append_history(HistoryRecord(time=TIME, tier="fresh"))
+                writer.record_workers([dataclasses.replace(OWNER, pid=4243)])
             for step in (100, 200) if life == 0 else (300,):
                 snapshot = with_a_pickle(step) if step == 300 else state(step)
                 writer.mark_pending(Step(step), "schedule")
                 writer.write(
-                    snapshot, Meta(step=Step(step), reason="schedule", metrics={"reward": float("nan")})
+                    snapshot,
+                    Meta(step=Step(step), reason="schedule", metrics={"reward": float("nan")}, birth=birth),
                 )
             writer.retain(plan_retention(repository.commits(), keep_last=2, keep_first=True))
             writer.mark_pending(Step(400), "SIGTERM")

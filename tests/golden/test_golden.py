@@ -53,13 +53,18 @@ def test_a_golden_run_is_restored(version: str) -> None:
     assert repository.broken() == []
     assert repository.signature_valid(commits[0], key=make.KEY) is True
     assert repository.signature_valid(commits[1], key=make.KEY) is None
-    birth = repository.birth()
-    assert birth is not None
-    assert same(birth, make.skeleton())
+    for commit in commits:
+        birth = repository.birth(commit)
+        assert birth is not None
+        assert same(birth, make.skeleton())
+    workers = repository.workers()
+    assert workers is not None
+    assert (workers.trainer.pid, [worker.pid for worker in workers.workers]) == (4242, [4243])
     pending = repository.pending()
     assert pending is not None
     assert (pending.step, pending.reason) == (400, "SIGTERM")
     assert [record.tier for record in repository.history()] == ["fresh"]
+    assert [record.epoch for record in repository.history()] == [1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

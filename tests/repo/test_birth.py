@@ -91,7 +91,7 @@ def test_a_fenced_writer_writes_no_birth(repository: Repository) -> None:
 def test_damage_to_a_birth_is_an_error_and_found_by_verify(repository: Repository) -> None:
     with repository.writer() as writer:
         commit = save(writer, 1, writer.write_birth(skeleton(1.0)))
-    key = layout.birth_document(Digest(commit.birth))
+    key = layout.birth(Digest(commit.birth))
     data = repository.store.get(key)
     for position in range(len(data)):
         flipped = bytearray(data)

@@ -13,7 +13,7 @@ from unbroken.errors import InternalError, RunBusy, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo.lock import RunLock, read_lease
-from unbroken.repo.process import Process, current
+from unbroken.repo.process import Process, current, identify
 from unbroken.repo.repository import Repository
 from unbroken.repo.seal import seal
 from unbroken.store.local import LocalStore
@@ -58,7 +58,6 @@ def lease(owner: Process) -> bytes:
             boot_id=owner.boot_id,
             host=owner.host,
             epoch=Epoch(1),
-            beat=0,
         )
     )
 
@@ -160,7 +159,7 @@ class TestRecord:
 
     def test_a_live_owner_blocks(self) -> None:
         store = MemoryStore()
-        parent = Process(os.getppid(), _start_of(os.getppid()), current().boot_id, current().host)
+        parent = identify(os.getppid())
         store.put(layout.LEASE, lease(parent))
         with pytest.raises(RunBusy, match=f"process {os.getppid()} "):
             RunLock.acquire(store, job="job")
@@ -193,10 +192,6 @@ class TestRecord:
         store.put(layout.LEASE, successor)
         lock.release()
         assert store.get(layout.LEASE) == successor
-
-
-def _start_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 @pytest.mark.parametrize("at", ["first", "after a conflict"])

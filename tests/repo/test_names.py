@@ -29,7 +29,7 @@ def test_objects_of_a_checkpoint_say_whose_they_are(token: str, epoch: Epoch, st
 def test_start_records_are_told_from_claims(epoch: Epoch) -> None:
     assert names.epoch_start_number(layout.epoch_start(epoch)) == epoch
     assert names.epoch_start_number(layout.epoch(epoch)) is None
-    assert names.epoch_start_number(layout.epoch_exit(epoch)) is None
+    assert names.epoch_start_number(f"epochs/{epoch:010d}.exit.json") is None
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,22 @@ def test_history_grows_and_survives_a_cut(repository: Repository) -> None:
     assert [record.tier for record in repository.history()] == ["fresh", "newest"]
 
 
+def test_one_document_is_read_and_checked_without_its_arrays(repository: Repository) -> None:
+    with repository.writer(clock=clock, token=tokens()) as writer:
+        commit = writer.write(snapshot(noise(500, 1)), meta(1))
+    for key in repository.store.list(layout.PACKS):
+        repository.store.delete(key)
+    found = repository.document(commit, "policy_weights")
+    assert found.roots == snapshot(noise(500, 1)).components["policy_weights"].roots
+    assert [blob.size for blob in found.blobs] == [500]
+    with pytest.raises(ConfigError, match="no component"):
+        repository.document(commit, "nothing")
+    key = f"{commit.directory}/policy_weights.json"
+    repository.store.put(key, repository.store.get(key).replace(b"2.5", b"2.6"))
+    with pytest.raises(CorruptObject, match="digest"):
+        repository.document(commit, "policy_weights")
+
+
 def test_a_writer_remembers_only_the_commits_that_are_there(repository: Repository) -> None:
     with repository.writer() as writer:
         sizes: list[int] = []

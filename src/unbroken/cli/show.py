@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show as print_out
 from unbroken.cli.target import Target, run_of
-from unbroken.errors import ConfigError
-from unbroken.format.document import decode
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
+from unbroken.report.position import where
 from unbroken.report.quantity import moment, number, seconds, size
 from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import Leaf, leaves
 from unbroken.types import Fidelity
 
-MOOD = {Fidelity.EXACT: "good", Fidelity.APPROXIMATE: "quiet", Fidelity.NOT_CAPTURED: "bad"}
+MOOD: Mapping[str, Literal["good", "quiet", "bad"]] = {
+    Fidelity.EXACT.value: "good",
+    Fidelity.APPROXIMATE.value: "quiet",
+    Fidelity.NOT_CAPTURED.value: "bad",
+}
+TELLING = (
+    "unbroken", "python", "numpy", "torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py",
+    "mujoco", "Box2D", "minigrid",
+)  # fmt: skip
+"""Packages whose versions decide whether a resume is exact; others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ def show(
     step: Annotated[int | None, typer.Option(help="The step; default: the newest checkpoint.")] = None,
     component: Annotated[str, typer.Option(help="Show the tree of this component.")] = "",
     cost: Annotated[bool, typer.Option("--cost", help="Show what saving it cost.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every note and every version.")] = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
@@ -60,8 +69,9 @@ def show(
         tree = tuple(leaves_of(target, commit, component))
         print_out(tree_table(tree), data={"component": component, "leaves": tree}, json=json)
         return EXIT_OK
-    checkpoint = describe(target, commit)
-    parts: list[Table | str] = [facts_table(checkpoint), "", components_table(checkpoint)]
+    with target.reading(commit):
+        checkpoint = describe(target, commit)
+    parts: list[Table | str] = [facts_table(checkpoint, every=every), "", components_table(checkpoint)]
     if cost:
         parts += ["", cost_table(checkpoint)]
     print_out(*parts, data=checkpoint, json=json)
@@ -73,10 +83,9 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
     repository = target.repository
     meta, manifest = repository.meta(commit), repository.manifest(commit)
     found: list[ComponentFacts] = []
-    for name, entry in sorted(manifest.documents.items(), key=lambda item: item[1].component):
+    for entry in sorted(manifest.documents.values(), key=lambda entry: entry.component):
         promise = meta.fidelity.get(entry.component)
-        key = f"{commit.directory}/{name}"
-        document = decode(repository.store.get(key), entry.format, key=key)
+        document = repository.document(commit, entry.component)
         found.append(
             ComponentFacts(
                 entry.component,
@@ -91,11 +100,10 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
     return Checkpoint(str(target.path / commit.directory), commit, meta, tuple(found), signature)
 
 
-def facts_table(checkpoint: Checkpoint) -> Table:
+def facts_table(checkpoint: Checkpoint, *, every: bool) -> Table:
     commit, meta = checkpoint.commit, checkpoint.meta
     table = Table((Column("checkpoint"), Column(checkpoint.path)))
-    table.add("step", number(commit.step))
-    table.add("segment", f"{commit.segment} ({commit.position})")
+    table.add("step", f"{number(commit.step)}, {where(commit.position, commit.segment)}")
     table.add("saved", f"{moment(commit.time)}{f', because: {meta.reason}' if meta.reason else ''}")
     table.add("process", f"{meta.pid} on {meta.host}")
     table.add("episodes", number(meta.episodes))
@@ -104,12 +112,31 @@ def facts_table(checkpoint: Checkpoint) -> Table:
     for name, value in sorted(meta.metrics.items()):
         table.add(name, f"{value:.6g}")
     if meta.versions:
-        table.add(
-            "versions", ", ".join(f"{name} {version}" for name, version in sorted(meta.versions.items()))
-        )
-    for note in meta.notes:
+        table.add("versions", versions(meta.versions, every=every))
+    for note in meta.notes if every else folded(meta.notes):
         table.add("note", note)
     return table
+
+
+def versions(known: Mapping[str, str], *, every: bool) -> str:
+    """Return the versions that matter, in one line; the others as their number unless all are wanted."""
+    told = sorted(known) if every else [name for name in TELLING if name in known]
+    words = [f"{name} {known[name]}" for name in told]
+    left = len(known) - len(told)
+    return ", ".join([*words, *([f"{left} more (--all)"] if left else [])])
+
+
+def folded(notes: Sequence[str]) -> list[str]:
+    """Return one note of each kind, the first, with the number of the others.
+
+    >>> folded(["graph dropped: a (x)", "graph dropped: b (x)", "opaque: c (y)"])
+    ['graph dropped: a (x), and 1 more like it (--all)', 'opaque: c (y)']
+    """
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        kinds.setdefault(note.partition(":")[0], []).append(note)
+    more = {kind: f", and {number(len(of) - 1)} more like it (--all)" for kind, of in kinds.items()}
+    return [of[0] + (more[kind] if len(of) > 1 else "") for kind, of in kinds.items()]
 
 
 def components_table(checkpoint: Checkpoint) -> Table:
@@ -122,7 +149,8 @@ def components_table(checkpoint: Checkpoint) -> Table:
     )
     table = Table(columns)
     for row in checkpoint.components:
-        table.add(row.component, row.fidelity, size(row.document_bytes), size(row.array_bytes), row.reason)
+        promise = Cell(row.fidelity, MOOD[row.fidelity]) if row.fidelity in MOOD else row.fidelity
+        table.add(row.component, promise, size(row.document_bytes), size(row.array_bytes), row.reason)
     return table
 
 
@@ -138,14 +166,9 @@ def leaves_of(target: Target, commit: Commit, component: str) -> Iterator[Leaf]:
     """Yield the leaves of one component.
 
     Raises:
-        ConfigError: the checkpoint has no such component.
+        ConfigError: the checkpoint has no such component; the error lists those that it has.
     """
-    names = sorted(e.component for e in target.repository.manifest(commit).documents.values())
-    if component not in names:
-        raise ConfigError(
-            f"The checkpoint holds no component {component!r}.", hint=f"There are: {', '.join(names)}."
-        )
-    yield from leaves(target.repository.load(commit, [component]).components[component])
+    yield from leaves(target.load(commit, [component]).components[component])
 
 
 def tree_table(tree: tuple[Leaf, ...]) -> Table:

@@ -254,9 +254,9 @@ class _Attempts:
         taken for unchanged if it were judged by the newest.
         """
         try:
-            if commit is None:
-                return self.repository.birth(segment=self.segment), ()
-            return self.repository.birth(commit), ()
+            if commit is None:  # rebuilt: from what the newest checkpoint of the segment goes with
+                commit = next(iter(of_segment(self.repository.commits(), self.segment)), None)
+            return (None if commit is None else self.repository.birth(commit)), ()
         except CorruptObject as error:
             lost = f"the birth document is damaged, so changed settings do not show ({error.message})"
         if self.settings.strict:

@@ -13,9 +13,8 @@ LATEST = "latest.txt"
 PENDING = "pending.json"
 HISTORY = "history.jsonl"
 LEASE = "lease.json"
+WORKERS = "workers.json"
 LOW_WATER = "low_water.json"
-BIRTH = "birth.json"
-"""Birth document of the first training of a script; see `birth` for those that follow."""
 META = "meta.json"
 MANIFEST = "manifest.json"
 
@@ -23,27 +22,17 @@ STEPS = "steps"
 COMMITS = "commits"
 PACKS = "packs"
 EPOCHS = "epochs"
-RANKS = "ranks"
 BIRTHS = "births"
 
 _COMMIT = re.compile(r"commits/([0-9]{10})\.json\Z", re.ASCII)
 _BIRTH = re.compile(r"births/(b3|sha256)-([0-9a-f]{64})\.json\Z", re.ASCII)
-_EPOCH = re.compile(r"epochs/([0-9]{10})(\.start|\.exit)?\.json\Z", re.ASCII)
+_EPOCH = re.compile(r"epochs/([0-9]{10})(\.start)?\.json\Z", re.ASCII)
 
 
-def birth(segment: int) -> str:
-    """Return the key of the birth document of a script's n-th training, counted from 0.
-
-    >>> birth(0), birth(1)
-    ('birth.json', 'birth-1.json')
-    """
-    return BIRTH if segment == 0 else f"birth-{segment}.json"
-
-
-def birth_document(name: Digest) -> str:
+def birth(name: Digest) -> str:
     """Return the key of the birth document with this digest.
 
-    >>> birth_document(Digest("b3:0a"))
+    >>> birth(Digest("b3:0a"))
     'births/b3-0a.json'
     """
     return f"{BIRTHS}/{name.replace(':', '-')}.json"
@@ -96,11 +85,6 @@ def epoch(number: Epoch) -> str:
 def epoch_start(number: Epoch) -> str:
     """Return the key of an epoch's start record."""
     return f"{EPOCHS}/{number:010d}.start.json"
-
-
-def epoch_exit(number: Epoch) -> str:
-    """Return the key of an epoch's exit note."""
-    return f"{EPOCHS}/{number:010d}.exit.json"
 
 
 def epoch_number(key: str) -> Epoch | None:

@@ -1,7 +1,7 @@
 """The records of a run, beside manifests and metadata.
 
-`docs/format.md` says where each lies and which rules hold between them. Some are specified for
-writers that come later (leases, ranks) and are not written yet.
+`docs/format.md` says where each lies and which rules hold between them. Rank
+records are specified for writers that come later, and are not written yet.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Pending(Owner, frozen=True, kw_only=True, tag="pending"):
     segment: Count = 0
     reason: str = ""
     epoch: EpochField = Epoch(0)
-    write_id: str = ""
 
 
 class EpochRecord(Owner, frozen=True, kw_only=True, tag="epoch"):
@@ -113,23 +112,25 @@ class HistoryRecord(Owner, frozen=True, kw_only=True, tag="history"):
     """Time from the start of recovery to the first step."""
     reasons: list[str] = []
     changes: list[str] = []
-    versions: dict[str, str] = {}
-
-
-class ExitNote(Owner, frozen=True, kw_only=True, tag="exit"):
-    """``epochs/<epoch>.exit.json``: the process of this epoch ended in an orderly way."""
-
-    epoch: EpochField
-    step: StepField = Step(0)
-    reason: str = ""
-    finished: bool = False
 
 
 class Lease(Owner, frozen=True, kw_only=True, tag="lease"):
-    """``lease.json``, overwritten: a heartbeat. `beat` only grows; nobody compares clocks of two hosts."""
+    """``lease.json``, overwritten: the process that writes to the run. Gone when it has ended in order."""
 
     epoch: EpochField
-    beat: Count
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that the trainer has started, on its host and in its boot."""
+
+    pid: int
+    process_start: str = ""
+
+
+class WorkersRecord(Owner, frozen=True, kw_only=True, tag="workers"):
+    """``workers.json``: the environment workers of the trainer that this record names."""
+
+    workers: list[Worker] = []
 
 
 class LowWater(Record, frozen=True, kw_only=True, tag="low-water"):
@@ -179,6 +180,7 @@ def decode_format(data: bytes, *, key: str = "format.json") -> FormatRecord:
 
 __all__ = [
     "FEATURES", "FORMAT_VERSION", "MAGIC", "Commit", "Count", "DirectoryField", "EpochField", "EpochRecord",
-    "EpochStart", "ExitNote", "FormatRecord", "HistoryRecord", "Lease", "LowWater", "Owner", "Pending", "Position",
-    "RankRecord", "Record", "SequenceField", "StepField", "WriteIdField", "decode_format",
+    "EpochStart", "FormatRecord", "HistoryRecord", "Lease", "LowWater", "Owner", "Pending", "Position",
+    "RankRecord", "Record", "SequenceField", "StepField", "Worker", "WorkersRecord",
+    "WriteIdField", "decode_format",
 ]  # fmt: skip

@@ -72,15 +72,6 @@ def decode(data: bytes, kind: type[R], *, key: str = "") -> R:
     return record
 
 
-def decode_lines(data: bytes, kind: type[R], *, key: str = "") -> list[R]:
-    """Return the records of a file that grows by lines.
-
-    The last line may be cut off by a crash: without its line end it is left out.
-    """
-    lines = data.split(b"\n")
-    return [decode(line, kind, key=key) for line in lines[:-1] if line]
-
-
 def check_version(version: int, *, key: str = "") -> None:
     """Raise `UnsupportedFormat` if `version` is newer than this package."""
     if version > FORMAT_VERSION:

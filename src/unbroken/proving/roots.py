@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unbroken.capture.volatile import without_clocks
 from unbroken.errors import Unproved
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository, jobs
-from unbroken.report.comparison import by_component
+from unbroken.report.comparison import compared
 from unbroken.report.proof import FinalComparison
-from unbroken.state.diff import compare
 
 
 def copy_starts(source: Path, target: Path) -> dict[str, Commit]:
@@ -30,7 +28,7 @@ def copy_starts(source: Path, target: Path) -> dict[str, Commit]:
                 f"The run {job!r} kept no checkpoint of its step 0, so the two runs cannot begin alike.",
                 hint="Does the script set keep_first=False through the environment?",
             )
-        birth = original.birth()
+        birth = original.birth(start)
         copy = Repository.open(target, job, create=True)
         with copy.writer() as writer:
             if birth is not None:
@@ -77,11 +75,7 @@ def compare_finals(undisturbed: Path, killed: Path) -> tuple[FinalComparison, ..
             continue
         a = Repository.open(undisturbed, job).load(before)
         b = Repository.open(killed, job).load(after)
-        differences = without_clocks(compare(a, b), a, b)
-        names = sorted({*a.components, *b.components})
         found.append(
-            FinalComparison(
-                job=job, segment=segment, step=before.step, components=by_component(names, differences)
-            )
+            FinalComparison(job=job, segment=segment, step=before.step, components=compared(a, b))
         )
     return tuple(found)

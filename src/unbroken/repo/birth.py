@@ -66,7 +66,7 @@ def read(store: ByteStore, name: Digest) -> Snapshot:
     Raises:
         CorruptObject: it is damaged or missing.
     """
-    key = layout.birth_document(name)
+    key = layout.birth(name)
     try:
         data = store.get(key)
     except ObjectMissing as error:

@@ -171,7 +171,7 @@ def _unneeded_births(
     inventory: Inventory, kept: Collection[Commit], wanted: Collection[Digest]
 ) -> tuple[str, ...]:
     needed = {commit.birth for commit in kept}.union(wanted)
-    return tuple(layout.birth_document(name) for name in sorted(inventory.births) if name not in needed)
+    return tuple(layout.birth(name) for name in sorted(inventory.births) if name not in needed)
 
 
 def _unneeded_packs(

@@ -21,7 +21,7 @@ from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnsupportedFo
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo import names
-from unbroken.repo.process import Process, current
+from unbroken.repo.process import Process, current, named_in
 from unbroken.repo.seal import seal, unseal
 from unbroken.store.base import ByteStore, SupportsLocalPath
 from unbroken.store.failure import failure
@@ -41,11 +41,6 @@ def read_lease(store: ByteStore) -> Lease | None:
         return unseal(store.get(layout.LEASE), Lease, key=layout.LEASE)
     except (ObjectMissing, CorruptObject, UnsupportedFormat):
         return None  # a hint only: a damaged one must not keep anybody out
-
-
-def owner_of(lease: Lease) -> Process:
-    """Return the process that a lease names."""
-    return Process(pid=lease.pid, start=lease.process_start, boot_id=lease.boot_id, host=lease.host)
 
 
 @dataclass(slots=True)
@@ -73,8 +68,8 @@ class RunLock:
             lock._lock_file(store.local_path().resolve() / names.LOCK)
         try:
             lease = read_lease(store)
-            if lease is not None and owner_of(lease) != owner and owner_of(lease).is_alive(here=owner):
-                raise _busy(job, owner_of(lease))
+            if lease is not None and named_in(lease) != owner and named_in(lease).is_alive(here=owner):
+                raise _busy(job, named_in(lease))
         except BaseException:
             lock._unlock()  # else this process could not take the run when the store answers again
             raise
@@ -95,7 +90,6 @@ class RunLock:
             boot_id=self.owner.boot_id,
             time=now,
             epoch=epoch,
-            beat=0,
         )
         self.store.put(layout.LEASE, seal(lease))
 
@@ -105,7 +99,7 @@ class RunLock:
             return
         try:
             lease = read_lease(self.store)
-            if lease is not None and owner_of(lease) == self.owner:
+            if lease is not None and named_in(lease) == self.owner:
                 self.store.delete(layout.LEASE)
         finally:
             self._unlock()
@@ -125,7 +119,7 @@ class RunLock:
                 os.close(descriptor)
                 if error.errno in _CONFLICT:
                     lease = read_lease(self.store)
-                    raise _busy(self.job, owner_of(lease) if lease else None) from error
+                    raise _busy(self.job, named_in(lease) if lease else None) from error
                 raise failure(error, doing="locking", path=path, key=names.LOCK) from error
             # A file system without locks: the lease and the epoch have to do.
         self._path, self._descriptor = path, descriptor

@@ -13,6 +13,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.format.records import Owner
+
 _PROC = Path("/proc")
 
 
@@ -49,8 +51,17 @@ class Process:
 
 def current() -> Process:
     """Return the identity of this process."""
-    pid = os.getpid()
+    return identify(os.getpid())
+
+
+def identify(pid: int) -> Process:
+    """Return the identity of the process that has this number here and now."""
     return Process(pid=pid, start=_start_of(pid) or "", boot_id=_boot_id(), host=platform.node())
+
+
+def named_in(record: Owner) -> Process:
+    """Return the process that wrote a record."""
+    return Process(pid=record.pid, start=record.process_start, boot_id=record.boot_id, host=record.host)
 
 
 def _boot_id() -> str:

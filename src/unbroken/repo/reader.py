@@ -58,13 +58,7 @@ class Reader:
 
     def load(self, components: Collection[str] | None) -> Snapshot:
         """Return the state, or some components of it; `CorruptObject` at the first fault."""
-        entries = {entry.component: name for name, entry in self.manifest.documents.items()}
-        unknown = sorted(set(components or ()) - entries.keys())
-        if unknown:
-            raise ConfigError(
-                f"{self._commit.directory} has no component {', '.join(map(repr, unknown))}.",
-                hint=f"It has: {', '.join(sorted(entries))}.",
-            )
+        entries = self._file_names(components or ())
         meta = self.meta
         wanted = sorted(entries) if components is None else sorted(set(components))
         found = {name: self._document(entries[name]) for name in wanted}
@@ -77,6 +71,10 @@ class Reader:
             promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
             counters=dict(meta.counters),
         )
+
+    def document(self, component: str) -> Document:
+        """Return one component's document, compared with the manifest."""
+        return self._document(self._file_names([component])[component])
 
     def verify(self) -> list[Fault]:
         """Return everything that is wrong with the checkpoint."""
@@ -94,7 +92,7 @@ class Reader:
             try:
                 birth.read(self._store, Digest(name))
             except (CorruptObject, UnsupportedFormat) as error:
-                yield Fault("", layout.birth_document(Digest(name)), name, error.message)
+                yield Fault("", layout.birth(Digest(name)), name, error.message)
         try:
             manifest = self.manifest
         except (CorruptObject, UnsupportedFormat) as error:
@@ -118,6 +116,17 @@ class Reader:
             if isinstance(read.outcome, Fault):
                 fault = read.outcome
                 yield Fault(user.get(read.digest, ""), fault.key, read.digest, fault.problem)
+
+    def _file_names(self, wanted: Collection[str]) -> dict[str, str]:
+        """Return the file of every component's document; `ConfigError` if a wanted one is not there."""
+        entries = {entry.component: name for name, entry in self.manifest.documents.items()}
+        unknown = sorted(set(wanted) - entries.keys())
+        if unknown:
+            raise ConfigError(
+                f"{self._commit.directory} has no component {', '.join(map(repr, unknown))}.",
+                hint=f"It has: {', '.join(sorted(entries))}.",
+            )
+        return entries
 
     def _document(self, name: str) -> Document:
         entry = self.manifest.documents[name]

@@ -19,7 +19,7 @@ from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, Unsupport
 from unbroken.format import layout, wire
 from unbroken.format import manifest as manifests
 from unbroken.format.compression import Compression
-from unbroken.format.digest import digest_of
+from unbroken.format.document import Document
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
@@ -30,6 +30,7 @@ from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.seal import seal, unseal, unseal_json
+from unbroken.repo.workers import Workers, read_workers
 from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore
@@ -106,6 +107,15 @@ class Repository:
         """Return the metadata of a commit."""
         return Reader(self.store, self._index, commit).meta
 
+    def document(self, commit: Commit, component: str) -> Document:
+        """Return the document of one component: its tree, and which blobs it names. No blob is read.
+
+        Raises:
+            CorruptObject: it is damaged or missing.
+            ConfigError: the checkpoint has no such component.
+        """
+        return Reader(self.store, self._index, commit).document(component)
+
     def load(self, commit: Commit, components: Collection[str] | None = None) -> Snapshot:
         """Return the state of a commit, or only some components of it. Every digest is checked.
 
@@ -133,20 +143,13 @@ class Repository:
         key = keys.signing_key(create=False) if key is None else key
         return False if key is None else manifests.signature_valid(manifest, key)
 
-    def birth(self, commit: Commit | None = None, *, segment: int = 0) -> Snapshot | None:
+    def birth(self, commit: Commit) -> Snapshot | None:
         """Return the state tree that the settings in `commit` were born with; None if it names none.
 
         Raises:
             CorruptObject: it is damaged or missing.
         """
-        if commit is not None:
-            return self.birth_named(Digest(commit.birth)) if commit.birth else None
-        key = layout.birth(segment)
-        try:
-            data = self.store.get(key)
-        except ObjectMissing:
-            return None
-        return birth.decode(data, digest_of(data), key=key)
+        return self.birth_named(Digest(commit.birth)) if commit.birth else None
 
     def birth_named(self, name: Digest) -> Snapshot:
         """Return the birth document of this name: a state tree without array contents.
@@ -166,6 +169,10 @@ class Repository:
             return unseal(self.store.get(layout.PENDING), Pending, key=layout.PENDING)
         except ObjectMissing:
             return None
+
+    def workers(self) -> Workers | None:
+        """Return which processes the last trainer had started; None if there is no record that can be read."""
+        return read_workers(self.store)
 
     def history(self) -> list[HistoryRecord]:
         """Return what is known of the run's starts and ends, oldest first.

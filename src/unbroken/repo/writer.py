@@ -41,7 +41,7 @@ from unbroken.format.compression import Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
-from unbroken.format.records import Commit, HistoryRecord, Pending
+from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.repo import birth, collect, fencing, names
 from unbroken.repo.blobs import BlobIndex, write_pack
 from unbroken.repo.encoding import EncodedComponent, encode_component, group_into_packs
@@ -209,13 +209,12 @@ class RunWriter:
         fencing.check(self._store, self._claim)
         name, data = birth.encode(skeleton, job=self.job, segment=segment)
         # Written again if it is there: a writer that was overtaken might be about to delete that one.
-        self._store.put(layout.birth_document(name), data)
-        self._store.put(layout.birth(segment), data)
+        self._store.put(layout.birth(name), data)
         self._births.add(name)
         return name
 
-    def append_history(self, record: HistoryRecord) -> None:
-        """Add a line to the run's history, in one step where the store can append.
+    def record_workers(self, workers: Iterable[Process]) -> None:
+        """Record which processes this one has started, so that the next start can end those left behind.
 
         Raises:
             StoreError: it could not be written.
@@ -223,6 +222,28 @@ class RunWriter:
         """
         self._check_process()
         fencing.check(self._store, self._claim)
+        owner = self._lock.owner
+        record = WorkersRecord(
+            job=self.job,
+            pid=owner.pid,
+            process_start=owner.start,
+            host=owner.host,
+            boot_id=owner.boot_id,
+            time=self._clock(),
+            workers=[Worker(pid=worker.pid, process_start=worker.start) for worker in workers],
+        )
+        self._store.put(layout.WORKERS, seal(record))
+
+    def append_history(self, record: HistoryRecord) -> None:
+        """Add a line to the run's history, with job and epoch filled in; in one step where the store can append.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._claim)
+        record = msgspec.structs.replace(record, job=self.job, epoch=self.epoch)
         append(self._store, layout.HISTORY, wire.encode_line(record))
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:

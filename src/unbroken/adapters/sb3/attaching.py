@@ -18,16 +18,39 @@ from typing import Any
 
 from unbroken.capture.environments import Attachment, Verdict, attach, chain, known
 from unbroken.capture.probe import probe, probe_factory
+from unbroken.errors import NotCapturable
+from unbroken.state.nodes import class_name
 from unbroken.types import Fidelity
 
 _attached: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
 
 
+def kind_of(env: Any) -> str:
+    """Return what one verdict holds for: the classes of the wrappers and of the environment inside."""
+    return "/".join(class_name(type(layer)) for layer in chain(env))
+
+
+def name_of(env: Any) -> str:
+    """Return how people call an environment: by its id, else by its class."""
+    spec = getattr(env, "spec", None)
+    return str(spec.id) if spec is not None else type(env.unwrapped).__qualname__
+
+
 def attach_once(env: Any, verdict: Verdict | None = None) -> Verdict:
-    """Put in place what `env` needs, if that was not done before, and return the verdict on it."""
+    """Put in place what `env` needs, if that was not done before, and return the verdict on it.
+
+    What is known of a family by name stands above a verdict from elsewhere. Raises NotCapturable.
+    """
     found = _attached.get(env)
     if found is None:
-        found = _attached[env] = attach(env, verdict=verdict)
+        try:
+            found = _attached[env] = attach(env, verdict=known(env) or verdict)
+        except Exception as error:
+            raise NotCapturable(
+                f"{type(env.unwrapped).__qualname__} cannot be prepared for saving:"
+                f" {type(error).__name__}: {error}.",
+                hint="A twin of it is built for that; make sure that it can be built a second time.",
+            ) from error
     return found.verdict
 
 

@@ -5,8 +5,9 @@ Not promised: an environment that only a closure or a global variable of the scr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -14,13 +15,13 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 
-from unbroken.adapters.sb3.attaching import attach_once, verdict_on
+from unbroken.adapters.sb3.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.reaping import identify
-from unbroken.adapters.sb3.workers import workers_of
-from unbroken.capture.environments import Verdict, chain
+from unbroken.adapters.sb3.workers import Answer, Workers, workers_of
+from unbroken.capture.environments import How, Verdict, known
 from unbroken.capture.source import ENVIRONMENTS, setting_names
-from unbroken.state.nodes import class_name
+from unbroken.errors import NotCapturable
 from unbroken.state.snapshot import Promise
 from unbroken.types import Fidelity
 
@@ -34,51 +35,111 @@ class Surroundings:
     """Names of the arguments that their constructors take."""
     says: tuple[str, ...]
     """One line for each kind of environment."""
+    names: tuple[str, ...] = ()
+    """How people call each environment of the training, in their order."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
+    """What was found out by trying, by the kind of environment."""
 
 
-def look_around(model: BaseAlgorithm, root: BaseCallback) -> Surroundings:
+def look_around(
+    model: BaseAlgorithm, root: BaseCallback, kept: Mapping[str, Verdict] = MappingProxyType({})
+) -> Surroundings:
     """Put in place what capturing the environments needs, and find out what it promises.
 
-    An environment of no known family is built twice in another process and tried out; that takes
-    seconds, once for each kind.
+    An environment of no known family is tried out in another process; that takes seconds, once for
+    each kind. `kept` are verdicts of an earlier start of the run: they are used again, since a trial
+    that turns out differently (it took too long) would read the checkpoints in another way than they
+    were written. Raises NotCapturable where something cannot be put in place.
     """
-    verdicts: dict[str, Verdict] = {}
-    settings = {"num_envs", "n_envs"}
+    looking = _Looking(kept)
     for venv in vectors(model, root):
+        looking.at(venv)
+    return looking.result(() if model.env is None else looking.names_of(model.env))
+
+
+class _Looking:
+    def __init__(self, kept: Mapping[str, Verdict]) -> None:
+        self._kept = kept
+        self._tried: dict[str, Verdict] = {}
+        self._found: dict[str, Verdict] = {}
+        """The worst verdict on each kind, by what is said of it."""
+        self._settings = {"num_envs", "n_envs"}
+        self._names: dict[int, tuple[str, ...]] = {}
+
+    def at(self, venv: VecEnv) -> None:
         base = innermost(venv)
-        settings |= setting_names([venv])
+        self._settings |= setting_names([venv])
         if isinstance(base, SubprocVecEnv):
-            settings |= _attach_workers(base, verdicts)
-            continue
-        for env in getattr(base, "envs", ()):
-            kind = "/".join(class_name(type(layer)) for layer in chain(env))
-            if kind not in verdicts:
-                verdicts[kind] = verdict_on(env)
-            verdicts[kind] = _worse(verdicts[kind], attach_once(env, verdicts[kind]))
-    worst = max(verdicts.values(), key=_rank, default=None)
-    promise = Promise(Fidelity.EXACT) if worst is None else Promise(worst.fidelity, worst.reason)
-    says = tuple(f"{kind.rpartition('/')[2].rpartition(':')[2]}: {v}" for kind, v in verdicts.items())
-    return Surroundings(promise, frozenset(settings), says)
+            self._names[id(base)] = self._in_workers(workers_of(base))
+        elif (members := getattr(base, "envs", None)) is not None:
+            self._names[id(base)] = tuple(self._here(env) for env in members)
+        else:
+            self._add(
+                type(base).__qualname__,
+                Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "its environments are out of reach"),
+            )
+
+    def names_of(self, venv: VecEnv) -> tuple[str, ...]:
+        return self._names.get(id(innermost(venv)), ())
+
+    def result(self, names: tuple[str, ...]) -> Surroundings:
+        worst = max(self._found.values(), key=_rank, default=NOBODY_LOOKED)
+        says = tuple(f"{name}: {verdict}" for name, verdict in self._found.items())
+        promise = Promise(worst.fidelity, worst.reason)
+        return Surroundings(promise, frozenset(self._settings), says, names, self._tried)
+
+    def _here(self, env: Any) -> str:
+        kind = kind_of(env)
+        verdict = self._verdict(kind, known(env), lambda: verdict_on(env))
+        self._add(type(env.unwrapped).__qualname__, attach_once(env, verdict), verdict)
+        return name_of(env)
+
+    def _in_workers(self, workers: Workers) -> tuple[str, ...]:
+        introduced = [_answered(i, answer) for i, answer in enumerate(workers.ask("introduce"))]
+        for kind in dict.fromkeys(answer.kind for answer in introduced):
+            those = [i for i, answer in enumerate(introduced) if answer.kind == kind]
+            first = introduced[those[0]]
+            verdict = self._verdict(kind, first.verdict, lambda i=those[0]: _probed(workers, i))  # type: ignore[misc]
+            said = f"{kind.rpartition(':')[2]} in workers"
+            for i, answer in zip(those, workers.ask("attach", verdict, of=those), strict=True):
+                attached = _answered(i, answer).verdict
+                self._add(said, *([] if attached is None else [attached]), verdict)
+            self._settings |= first.settings
+        return tuple(answer.name for answer in introduced)
+
+    def _verdict(self, kind: str, sure: Verdict | None, find_out: Callable[[], Verdict]) -> Verdict:
+        if sure is not None:
+            return sure
+        if kind not in self._tried:
+            self._tried[kind] = self._kept[kind] if kind in self._kept else find_out()
+        return self._tried[kind]
+
+    def _add(self, said: str, *verdicts: Verdict) -> None:
+        self._found[said] = max((*verdicts, self._found.get(said, verdicts[0])), key=_rank)
 
 
-def _attach_workers(venv: SubprocVecEnv, verdicts: dict[str, Verdict]) -> set[str]:
-    workers = workers_of(venv)
-    first = workers.ask_one(0, "probe")
-    settings: set[str] = set()
-    for answer in workers.ask("attach", first.verdict):
-        settings |= answer.settings
-        if answer.verdict is not None:
-            name = f"{answer.kind} in workers"
-            verdicts[name] = _worse(verdicts.get(name, answer.verdict), answer.verdict)
-    return settings
+NOBODY_LOOKED = Verdict(How.NOTHING, Fidelity.APPROXIMATE, "no environment was found to look at")
+
+
+def _answered(worker: int, answer: Answer) -> Answer:
+    if answer.error:
+        raise NotCapturable(
+            f"Environment worker {worker} cannot be prepared for saving: {answer.error}.",
+            hint="Build the environments in a DummyVecEnv to see where the error comes from.",
+        )
+    return answer
+
+
+def _probed(workers: Workers, worker: int) -> Verdict:
+    answer = workers.ask_one(worker, "probe")
+    if answer.verdict is not None and not answer.error:
+        return answer.verdict
+    # The training may go on without a trial; what nobody has looked at is no promise.
+    return Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, f"it could not be tried out: {answer.error}")
 
 
 def _rank(verdict: Verdict) -> int:
     return list(Fidelity).index(verdict.fidelity)
-
-
-def _worse(one: Verdict, other: Verdict) -> Verdict:
-    return max(one, other, key=_rank)
 
 
 def innermost(venv: VecEnv) -> VecEnv:

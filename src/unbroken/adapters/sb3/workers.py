@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unbroken.adapters.sb3.attaching import attach_once, verdict_on
+from unbroken.adapters.sb3.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.adapters.sb3.policy import AGENT, worker_policy
-from unbroken.capture.environments import Verdict
+from unbroken.capture.environments import Verdict, known
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import setting_names
 from unbroken.errors import InternalError, NotCapturable, RestoreFailed
@@ -50,6 +51,9 @@ class Answer:
     lines: list[tuple[str, str, str]] = field(default_factory=list)
     """Notes of a capture, differences of a plan: (kind or level, place, detail)."""
     kind: str = ""
+    """What one verdict holds for."""
+    name: str = ""
+    """How people call the environment."""
     settings: frozenset[str] = frozenset()
     verdict: Verdict | None = None
 
@@ -72,10 +76,13 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - the worker would end of it, and the training with it
             return Answer(error=str(error) or type(error).__name__)
 
+    def do_introduce(self, env: Any) -> Answer:
+        """Say what the environment is."""
+        return Answer(kind=kind_of(env), name=name_of(env), settings=setting_names([env]), verdict=known(env))
+
     def do_attach(self, env: Any, verdict: Verdict | None) -> Answer:
         """Put in place what the capture of the environment needs."""
-        kind = type(env.unwrapped).__qualname__
-        return Answer(verdict=attach_once(env, verdict), settings=setting_names([env]), kind=kind)
+        return Answer(verdict=attach_once(env, verdict))
 
     def do_probe(self, env: Any) -> Answer:
         """Find out what a restore of the environment will give."""
@@ -122,9 +129,9 @@ class Workers:
         self._venv = venv
         venv.set_attr(AGENT, Agent())
 
-    def ask(self, command: str, *arguments: Any) -> list[Answer]:
-        """Have every worker do the same at the same time."""
-        return list(self._venv.env_method(AGENT, command, *arguments))
+    def ask(self, command: str, *arguments: Any, of: Sequence[int] | None = None) -> list[Answer]:
+        """Have every worker, or some of them, do the same at the same time."""
+        return list(self._venv.env_method(AGENT, command, *arguments, indices=of))
 
     def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
         """Have one worker do something."""

@@ -1,0 +1,153 @@
+"""What is found out about environments before a training, and what it promises: never more than was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.ezpickle import EzPickle
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+
+from unbroken.adapters.sb3.attaching import kind_of
+from unbroken.adapters.sb3.environments import look_around
+from unbroken.adapters.sb3.workers import Answer, Workers
+from unbroken.capture.environments import How, Verdict
+from unbroken.errors import NotCapturable
+from unbroken.sb3 import CheckpointCallback
+from unbroken.types import Fidelity
+
+from .trainings import small
+
+KINDS = [DummyVecEnv, partial(SubprocVecEnv, start_method="fork")]
+NAMES = ["here", "workers"]
+
+
+@pytest.fixture
+def liars(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "capture/worlds"))
+    import liars  # type: ignore[import-not-found]
+
+    return liars
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """An environment of the user's own. `broken`: it can be built once only."""
+
+    observation_space = gymnasium.spaces.Box(-100, 100, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.at = self.np_random.normal(size=2)
+        return self.at.astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at = self.at + self.np_random.normal(size=2)
+        return self.at.astype(np.float32), 0.0, False, False, {}
+
+
+class Once(Walk, EzPickle):
+    """Can be built a single time: its second constructor fails."""
+
+    def __init__(self, port: list[int]) -> None:
+        EzPickle.__init__(self, port)
+        self.port = port.pop()
+
+
+class Other(gymnasium.Wrapper[Any, Any, Any, Any]):
+    pass
+
+
+@pytest.fixture
+def built() -> Iterator[list[VecEnv]]:
+    built: list[VecEnv] = []
+    yield built
+    for venv in built:
+        venv.close()
+
+
+def training(venv: VecEnv, built: list[VecEnv]) -> PPO:
+    built.append(venv)
+    model = PPO("MlpPolicy", venv, n_steps=8, batch_size=8, n_epochs=1, **small())
+    venv.seed(0)
+    venv.reset()
+    return model
+
+
+@pytest.mark.parametrize("vector", KINDS, ids=NAMES)
+def test_each_kind_of_a_vector_is_looked_at(vector: Any, liars: Any, built: list[VecEnv]) -> None:
+    makers = [partial(gymnasium.make, "Honest-v0"), partial(gymnasium.make, "OnTheModule-v0")]
+    around = look_around(training(vector(makers), built), CheckpointCallback(1, "unused"))
+    assert around.promise.fidelity is not Fidelity.EXACT
+    assert around.names == ("Honest-v0", "OnTheModule-v0")
+    fidelities = {kind.rpartition(":")[2]: verdict.fidelity for kind, verdict in around.verdicts.items()}
+    assert fidelities["Honest"] is Fidelity.EXACT
+    assert fidelities["OnTheModule"] is not Fidelity.EXACT
+
+
+@pytest.mark.parametrize("vector", KINDS, ids=NAMES)
+def test_the_verdict_of_an_earlier_start_is_used_again(vector: Any, built: list[VecEnv]) -> None:
+    kept = {
+        kind_of(Walk()): Verdict(How.STRUCTURAL, Fidelity.EXACT),
+        kind_of(Other(Walk())): Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "the trial took too long"),
+    }
+    model = training(vector([Walk, lambda: Other(Walk())]), built)
+    around = look_around(model, CheckpointCallback(1, "unused"), kept)
+    assert around.verdicts == kept
+    assert around.promise.fidelity is Fidelity.APPROXIMATE
+    assert around.promise.reason == "the trial took too long"
+
+
+def test_what_is_known_by_name_stands_above_a_verdict_from_elsewhere(built: list[VecEnv]) -> None:
+    make = partial(gymnasium.make, "CartPole-v1")
+    kept = {kind_of(make()): Verdict(How.REPLAY, Fidelity.APPROXIMATE, "from elsewhere")}
+    around = look_around(training(DummyVecEnv([make]), built), CheckpointCallback(1, "unused"), kept)
+    assert around.promise.fidelity is Fidelity.EXACT
+    assert around.verdicts == {}
+
+
+@pytest.mark.parametrize("vector", KINDS, ids=NAMES)
+def test_what_cannot_be_put_in_place_is_an_error_and_no_promise(vector: Any, built: list[VecEnv]) -> None:
+    kept = {
+        kind_of(Walk()): Verdict(How.STRUCTURAL, Fidelity.EXACT),
+        kind_of(Once([1])): Verdict(How.REPLAY, Fidelity.EXACT),
+    }
+    model = training(vector([Walk, partial(Once, [1])]), built)
+    with pytest.raises(NotCapturable, match="IndexError"):
+        look_around(model, CheckpointCallback(1, "unused"), kept)
+
+
+class Mute(Workers):
+    """Workers that cannot try anything out."""
+
+    def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
+        return Answer(error="no room for another process") if command == "probe" else Answer()
+
+
+def test_a_trial_that_failed_in_a_worker_lowers_the_promise(
+    built: list[VecEnv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unbroken.adapters.sb3 import environments
+
+    model = training(SubprocVecEnv([Walk], start_method="fork"), built)
+    monkeypatch.setattr(environments, "workers_of", Mute)
+    promise = look_around(model, CheckpointCallback(1, "unused")).promise
+    assert promise.fidelity is Fidelity.APPROXIMATE
+    assert "no room for another process" in promise.reason
+
+
+def test_a_vector_in_which_nobody_can_look_is_never_exact(built: list[VecEnv]) -> None:
+    model = training(DummyVecEnv([Walk]), built)
+    own: dict[str, Any] = vars(model.env)
+    hidden = own.pop("envs")
+    try:
+        promise = look_around(model, CheckpointCallback(1, "unused")).promise
+    finally:
+        own["envs"] = hidden
+    assert promise.fidelity is Fidelity.APPROXIMATE

@@ -24,24 +24,30 @@ UnbrokenError
 └── InternalError          a bug in Unbroken; please report it
 ```
 
-Each carries `hint`, the next step in one sentence.
+Each carries `hint`, the next step in one sentence: the one given where it is raised, which knows more,
+else the one of its class. Only `ConfigError`, `StateMismatch` and `NotCapturable` have none of their
+own: what to do then depends on the case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 
 class UnbrokenError(Exception):
     """Base of all errors of this package.
 
-    `str(error)` is one sentence that says what happened; `hint` is the next step, or empty.
+    `str(error)` is one sentence that says what happened and `hint`, the next step. `default_hint` is
+    what a class advises where its raiser has nothing better.
     """
+
+    default_hint: ClassVar[str] = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint or self.default_hint
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
@@ -54,6 +60,8 @@ class ConfigError(UnbrokenError, ValueError):
 class StoreError(UnbrokenError, OSError):
     """The store failed. `key` is the object it was about, relative to the store."""
 
+    default_hint = "Look at the path and its file system, then start again."
+
     def __init__(self, message: str, *, hint: str = "", key: str = "") -> None:
         super().__init__(message, hint=hint)
         self.key = key
@@ -62,17 +70,25 @@ class StoreError(UnbrokenError, OSError):
 class StoreUnavailable(StoreError):
     """The store did not answer or failed in passing; the same operation may succeed later."""
 
+    default_hint = "Try again; what was committed before is intact."
+
 
 class StoreFull(StoreError):
     """No room or quota is left. Everything that was committed before is intact."""
+
+    default_hint = "Free space, or keep fewer checkpoints (keep_last)."
 
 
 class StoreDenied(StoreError):
     """The store is read-only, or this user may not write to it."""
 
+    default_hint = "Check owner and mode of the folder, or choose another root."
+
 
 class ObjectMissing(StoreError, KeyError):
     """An object that should exist does not."""
+
+    default_hint = "Run `unbroken verify` to see what else is missing."
 
     def __str__(self) -> str:  # KeyError would print the repr
         return UnbrokenError.__str__(self)
@@ -81,21 +97,55 @@ class ObjectMissing(StoreError, KeyError):
 class RunBusy(UnbrokenError):
     """Another live process works on this run."""
 
+    default_hint = "Stop that process, wait for it, or start this one under another name."
+
 
 class Fenced(UnbrokenError):
-    """A newer process has taken this run over; this one must stop writing at once."""
+    """A newer process has taken this run over; this one must stop writing at once.
+
+    `epoch` is the newer one, `key` the record that claims it.
+    """
+
+    default_hint = "Stop this process. What it had committed before is kept."
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "", epoch: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.epoch = epoch
 
 
 class CommitConflict(UnbrokenError):
-    """Another writer took the sequence number; the same content may be committed under the next."""
+    """Another writer took the sequence number; the same content may be committed under the next.
+
+    `key` is the last record that was found taken, `epoch` that of the writer that found it.
+    """
+
+    default_hint = "Look for a second writer on this run."
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "", epoch: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.epoch = epoch
 
 
 class AmbiguousCommit(UnbrokenError):
-    """The store failed while committing and cannot say whether the commit happened."""
+    """The store failed while committing and cannot say whether the commit happened.
+
+    `key` is the commit record, `epoch` that of its writer.
+    """
+
+    default_hint = "Start again when the store answers: the newest commit is found then."
+
+    def __init__(self, message: str, *, hint: str = "", key: str = "", epoch: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.epoch = epoch
 
 
 class CorruptObject(UnbrokenError):
     """The bytes of an object differ from what was recorded when it was written."""
+
+    default_hint = "Run `unbroken verify`; an older checkpoint can be used where there is one."
 
     def __init__(self, message: str, *, hint: str = "", key: str = "", digest: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -106,9 +156,13 @@ class CorruptObject(UnbrokenError):
 class UnsupportedFormat(UnbrokenError):
     """The format is newer than this Unbroken, or needs a feature that it lacks."""
 
+    default_hint = "Upgrade unbroken."
+
 
 class Untrusted(UnbrokenError):
     """The checkpoint holds pickled parts and carries no valid signature. None was executed."""
+
+    default_hint = "Set UNBROKEN_KEY to the key of its writer, or trust=True if you trust its origin."
 
     def __init__(self, message: str, *, hint: str = "", places: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -143,9 +197,13 @@ class StateMismatch(UnbrokenError):
 class RestoreFailed(UnbrokenError):
     """The live state after the restore is not what was saved; the process must not train on."""
 
+    default_hint = "Start again; if it comes back, go on from an older checkpoint and report it."
+
 
 class NoUsableCheckpoint(UnbrokenError):
     """Commits exist and none can be used. `reasons` holds one line for each."""
+
+    default_hint = "Repair or remove what is damaged, or start anew in another folder."
 
     def __init__(self, message: str, *, hint: str = "", reasons: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -162,12 +220,16 @@ class SaveFailed(UnbrokenError):
     Raised at the next call on the engine, at the latest by `close()`.
     """
 
+    default_hint = "Remove the cause; what was committed before is intact."
+
 
 class Unproved(UnbrokenError):
     """A proof could not be carried out: the script failed, or was never restored from a checkpoint.
 
     `log` holds the last lines that the script wrote to its standard error.
     """
+
+    default_hint = "Read what the script wrote, and prove again."
 
     def __init__(self, message: str, *, hint: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -180,3 +242,5 @@ class Unproved(UnbrokenError):
 
 class InternalError(UnbrokenError):
     """A bug in Unbroken."""
+
+    default_hint = "Please report it with the traceback."

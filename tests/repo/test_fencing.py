@@ -44,8 +44,9 @@ def test_the_earlier_writer_is_fenced_and_told_by_whom(store: MemoryStore) -> No
     old = opened(store).writer(owner=process(1), token=tokens(1))
     first = old.write(snapshot(), meta(1))
     new = opened(store).writer(owner=process(2), token=tokens(2))
-    with pytest.raises(Fenced, match="process 2 on elsewhere"):
+    with pytest.raises(Fenced, match="process 2 on elsewhere") as caught:
         old.write(snapshot(), meta(2))
+    assert (caught.value.key, caught.value.epoch) == (layout.epoch(Epoch(2)), 2)
     second = new.write(snapshot(), meta(3))
     assert [commit.sequence for commit in opened(store).commits()] == [second.sequence, first.sequence]
     assert_sound(opened(store))

@@ -153,7 +153,10 @@ class Run:
         """
         given: object = total
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-            raise ConfigError(f"The number of steps must be a whole number, not {given!r}.")
+            raise ConfigError(
+                f"The number of steps must be a whole number, not {given!r}.",
+                hint="Give the number of steps of the whole run, over every start.",
+            )
         # Here and not at the first step: who iterates may be a progress bar around us.
         return _Steps(self, total, sys._getframe(1))
 

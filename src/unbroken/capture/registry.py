@@ -75,7 +75,8 @@ def register_env_capturer(
     for name, function in given.items():
         if not callable(function):
             raise ConfigError(
-                f"The capturer of {cls.__qualname__} needs a function {name}, not {function!r}."
+                f"The capturer of {cls.__qualname__} needs a function {name}, not {function!r}.",
+                hint="Give a function for capture and one for restore.",
             )
     _captors[cls] = RegisteredCaptor(capture, restore, attributes)
 

@@ -48,9 +48,15 @@ class Ring:
     def __post_init__(self) -> None:
         names: object = self.arrays
         if not isinstance(names, tuple) or not names:  # a lone string would be read as its letters
-            raise ConfigError("A ring needs the names of its arrays, as a tuple.")
+            raise ConfigError(
+                "A ring needs the names of its arrays, as a tuple.",
+                hint='Write arrays=("observations",), with a comma for a single one.',
+            )
         if not (self.adds or self.size or (self.position and self.full)):
-            raise ConfigError("A ring needs `adds`, `size`, or `position` with `full`.")
+            raise ConfigError(
+                "A ring needs `adds`, `size`, or `position` with `full`.",
+                hint="Name the attribute that tells how many rows are in use.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -39,7 +39,7 @@ from unbroken.engine.source import InspectsWeights, KnowsThreads, Source
 from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import ConfigError, CorruptObject, SaveFailed, StoreError, UnbrokenError
 from unbroken.format.records import HistoryRecord, Position
-from unbroken.repo.process import current
+from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.writer import RunWriter
@@ -76,7 +76,10 @@ class CheckpointEngine:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         if segment < 0:
-            raise ConfigError(f"A segment is counted from 0, not {segment}.")
+            raise ConfigError(
+                f"A segment is counted from 0, not {segment}.",
+                hint="Leave it out for a script with one training.",
+            )
         self.settings = settings.overridden(environment)
         self.segment = segment
         self._source = source
@@ -331,6 +334,15 @@ class CheckpointEngine:
             SaveFailed: the save before this call was not written.
         """
         self._finish_save()
+
+    def record_workers(self, workers: Iterable[Process]) -> None:
+        """Record which processes this training has started, for the next start to end those left behind.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: another process has taken the run over.
+        """
+        self._opened().record_workers(workers)
 
     # ------------------------------------------------------------------ reading
 

@@ -33,7 +33,10 @@ class Progress:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(f"{VARIABLE}={path!r} cannot be written: {error.strerror}.") from error
+            raise ConfigError(
+                f"{VARIABLE}={path!r} cannot be written: {error.strerror}.",
+                hint="Unset the variable, or name a file that can be written.",
+            ) from error
         # A forked environment worker must not look like the trainer to who kills by this file.
         mine: weakref.ref[Progress] = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(mine))

@@ -75,7 +75,10 @@ def _check(name: str, value: object, *, whole: bool) -> None:
         return
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise ConfigError(f"every {name} must be a {'whole ' if whole else ''}number, not {value!r}.")
+        raise ConfigError(
+            f"every {name} must be a {'whole ' if whole else ''}number, not {value!r}.",
+            hint="Leave it out to save at the default interval.",
+        )
     if not value > 0 or value == NEVER:
         raise ConfigError(
             f"every {name} must be above zero and finite, not {value!r}.",

@@ -75,7 +75,10 @@ class Settings:
         _one_of("document_format", self.document_format, FORMATS)
         for name in ("strict", "trust", "keep_first"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}.")
+                raise ConfigError(
+                    f"{name} must be True or False, not {getattr(self, name)!r}.",
+                    hint="Leave it out for the default.",
+                )
         if self.resume == "best" and self.best is None:
             raise ConfigError(
                 'resume="best" needs a metric to choose by.', hint='Give best=Best("eval/mean_reward").'
@@ -130,12 +133,17 @@ def _read(variable: str, text: str, reader: Callable[[str, str], object]) -> obj
 
 def _whole(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        raise ConfigError(
+            f"{name} must be a whole number of at least {least}, not {value!r}.",
+            hint="Leave it out for the default.",
+        )
 
 
 def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:
     if value not in words:
-        raise ConfigError(f"{name} is one of {', '.join(words)}{more}, not {value!r}.")
+        raise ConfigError(
+            f"{name} is one of {', '.join(words)}{more}, not {value!r}.", hint="Leave it out for the default."
+        )
 
 
 def _text(_variable: str, text: str) -> str:
@@ -146,7 +154,9 @@ def _integer(variable: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigError(f"{variable}={text!r} is not a whole number.") from None
+        raise ConfigError(
+            f"{variable}={text!r} is not a whole number.", hint="Unset it, or give digits only."
+        ) from None
 
 
 def _flag(variable: str, text: str) -> bool:
@@ -184,7 +194,10 @@ def _every(variable: str, text: str) -> Every:
         try:
             parts[name.strip()] = float(number) if name.strip() == "seconds" else int(number)
         except ValueError:
-            raise ConfigError(f"{variable}={text!r}: {number!r} is not a number.") from None
+            raise ConfigError(
+                f"{variable}={text!r}: {number!r} is not a number.",
+                hint="Write it as steps=10000,seconds=300.",
+            ) from None
     return Every(**parts)  # type: ignore[arg-type]
 
 

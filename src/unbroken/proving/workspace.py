@@ -53,7 +53,9 @@ class Workspace:
             for path in (self.root, self.directory / "output", self.directory / "progress"):
                 path.mkdir(mode=0o700)
         except OSError as error:
-            raise ConfigError(f"{self.directory} cannot be used: {error.strerror}.") from error
+            raise ConfigError(
+                f"{self.directory} cannot be used: {error.strerror}.", hint="Choose another directory."
+            ) from error
 
     def move_root(self, to: Path) -> None:
         """Move the root of the run that is over aside, and make a fresh one."""

@@ -193,5 +193,6 @@ def _fenced(store: ByteStore, claim: Claim) -> Fenced:
         who = "another process"
     return Fenced(
         f"The run was taken over by {who}; this process may no longer write to it.",
-        hint="Stop this process. What it had committed before is kept.",
+        key=key,
+        epoch=claim.epoch + 1,
     )

@@ -28,9 +28,14 @@ class Best:
 
     def __post_init__(self) -> None:
         if not self.metric:
-            raise ConfigError("The best checkpoint needs the name of a metric.")
+            raise ConfigError(
+                "The best checkpoint needs the name of a metric.", hint='Write best=Best("eval/mean_reward").'
+            )
         if self.mode not in ("max", "min"):
-            raise ConfigError(f"The mode of a metric is 'max' or 'min', not {self.mode!r}.")
+            raise ConfigError(
+                f"The mode of a metric is 'max' or 'min', not {self.mode!r}.",
+                hint="Leave it out where more is better.",
+            )
 
     def choose(self, commits: Iterable[Commit]) -> Commit | None:
         """Return the best good commit, of equals the newest; None if no good one has a finite value."""

@@ -354,7 +354,8 @@ class RunWriter:
             attempt.in_doubt = False
         raise CommitConflict(
             f"No free sequence number was found up to {self._next}.",
-            hint="Look for a second writer on this run.",
+            key=layout.commit(commit.sequence),
+            epoch=self.epoch,
         )
 
     def _publish(self, attempt: _Attempt, key: str, data: bytes) -> bool:
@@ -372,7 +373,8 @@ class RunWriter:
                 pass
             raise AmbiguousCommit(
                 f"The store failed while {key} was written and does not say whether it exists.",
-                hint="Start again when the store answers: the newest commit is found then.",
+                key=key,
+                epoch=self.epoch,
             ) from error
 
     def _discard(self, attempt: _Attempt, *, delete: bool) -> None:

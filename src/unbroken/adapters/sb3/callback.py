@@ -106,4 +106,7 @@ def _check_calls(save_freq: object) -> None:
     if save_freq is None:
         return
     if isinstance(save_freq, bool) or not isinstance(save_freq, int) or save_freq < 1:
-        raise ConfigError(f"save_freq must be a whole number of calls of at least 1, not {save_freq!r}.")
+        raise ConfigError(
+            f"save_freq must be a whole number of calls of at least 1, not {save_freq!r}.",
+            hint="It counts calls of env.step, as in Stable-Baselines3.",
+        )

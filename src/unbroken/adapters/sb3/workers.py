@@ -166,7 +166,9 @@ class WorkersCaptor:
         for i, answer in enumerate(workers_of(obj).ask("capture", walk.contents)):
             if answer.error:
                 raise NotCapturable(
-                    f"Environment worker {i} cannot be saved: {answer.error}.", place=f"{walk.place}/{i}"
+                    f"Environment worker {i} cannot be saved: {answer.error}.",
+                    hint="Its environment holds what the error names: keep it elsewhere, or make it plain data.",
+                    place=f"{walk.place}/{i}",
                 )
             for kind, place, detail in answer.lines:
                 walk.note(kind, f"worker {i}, {place}: {detail}")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from unbroken.adapters.sb3 import reaping, session
 from unbroken.adapters.sb3.workers import workers_of
 from unbroken.errors import StateMismatch
+from unbroken.repo.process import current, identify
+from unbroken.repo.workers import Workers
 from unbroken.sb3 import CheckpointCallback
-from unbroken.store.local import LocalStore
 
 from .trainings import small, weights
 
@@ -160,32 +162,50 @@ def test_workers_that_a_killed_trainer_left_behind_are_ended(
     wait_for(lambda: not any(alive(pid) for pid in left))
 
 
-def test_only_the_very_processes_of_a_trainer_that_is_gone_are_ended(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def test_only_the_very_processes_of_a_trainer_that_is_gone_are_ended() -> None:
+    gone, other = sleeper(), sleeper()
+    trainer, worker = identify(gone.pid), identify(other.pid)
+    later = replace(worker, start="1")
     try:
-        reaping.record(store, [other.pid])
-        assert reaping.reap(store) == [], "the trainer is this process, and lives"
-        reaping.record(store, [other.pid], trainer=gone.pid)
+        assert reaping.reap(Workers(current(), (worker,))) == [], "the trainer is this process, and lives"
+        assert reaping.reap(Workers(trainer, (worker,))) == [], "the trainer lives"
         gone.kill()
         gone.communicate()
-        recorded = (tmp_path / reaping.KEY).read_text()
-        forged = recorded.replace(f'"start":"{reaping.identify(other.pid).start}"', '"start":"1"')
-        assert forged != recorded
-        (tmp_path / reaping.KEY).write_text(forged)
-        assert reaping.reap(store) == [], "the number belongs to another process by now"
+        assert reaping.reap(Workers(trainer, (later,))) == [], "the number belongs to another process by now"
         assert other.poll() is None
-        (tmp_path / reaping.KEY).write_text(recorded)
-        assert reaping.reap(store) == [other.pid]
+        assert reaping.reap(None) == []
+        assert reaping.reap(Workers(trainer, (worker,))) == [other.pid]
     finally:
         for process in (gone, other):
             process.kill()
             process.communicate()
 
 
+def test_a_process_that_may_not_be_ended_keeps_nobody_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, other = sleeper(), sleeper()
+    recorded = Workers(identify(gone.pid), (identify(other.pid),))
+
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError(pid)
+
+    try:
+        gone.kill()
+        gone.communicate()
+        monkeypatch.setattr(os, "kill", refused)  # of another user, which a test cannot start
+        assert reaping.reap(recorded) == []
+    finally:
+        monkeypatch.undo()
+        for process in (gone, other):
+            process.kill()
+            process.communicate()
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
 def alive(pid: int) -> bool:
-    return reaping.identify(pid).start != ""
+    return identify(pid).start != ""
 
 
 def wait_for(condition: Any) -> None:

@@ -17,11 +17,11 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrappe
 
 from unbroken.adapters.sb3.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.adapters.sb3.callbacks import below
-from unbroken.adapters.sb3.reaping import identify
 from unbroken.adapters.sb3.workers import Answer, Workers, workers_of
 from unbroken.capture.environments import How, Verdict, known
-from unbroken.capture.source import ENVIRONMENTS, setting_names
+from unbroken.capture.source import setting_names
 from unbroken.errors import NotCapturable
+from unbroken.repo.process import Process, identify
 from unbroken.state.snapshot import Promise
 from unbroken.types import Fidelity
 
@@ -168,12 +168,12 @@ def seeds(venv: VecEnv) -> list[int | None]:
     return [seed if isinstance(seed, int) and seed >= 0 else None for seed in found]
 
 
-def worker_status(venv: VecEnv) -> list[dict[str, Any]]:
+def processes(venv: VecEnv) -> list[Process]:
     """Return who the worker processes of a vector are, in their order."""
     base = innermost(venv)
-    if not isinstance(base, SubprocVecEnv):
-        return []
-    return [{"pid": pid, "start": identify(pid).start, "state": "running"} for pid in workers_of(base).pids]
+    return [identify(pid) for pid in workers_of(base).pids] if isinstance(base, SubprocVecEnv) else []
 
 
-__all__ = ["ENVIRONMENTS", "Surroundings", "innermost", "look_around", "seeds", "vectors", "worker_status"]
+def worker_status(venv: VecEnv) -> list[dict[str, Any]]:
+    """Return what is told of each worker in a checkpoint."""
+    return [{"pid": one.pid, "start": one.start, "state": "running"} for one in processes(venv)]

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
@@ -19,7 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from unbroken.adapters.sb3 import reaping
 from unbroken.adapters.sb3.callbacks import below, called_every_step
-from unbroken.adapters.sb3.environments import look_around, vectors, worker_status
+from unbroken.adapters.sb3.environments import look_around, processes, vectors
 from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import Position
 from unbroken.adapters.sb3.source import TrainingSource
@@ -192,13 +191,13 @@ class Session:
         return replace(self._settings, every=Every(steps=NEVER)), [f"unbroken: saving every {calls:,} events"]
 
     def _account_for_workers(self, engine: CheckpointEngine, root: BaseCallback) -> None:
-        store = Repository.open(engine.settings.root, engine.settings.job).store
-        own: list[Any] = [worker for venv in vectors(self._model, root) for worker in worker_status(venv)]
-        ended = reaping.reap(store)
+        repository = Repository.open(engine.settings.root, engine.settings.job)
+        ended = reaping.reap(repository.workers())
         if ended:
             self._say(f"unbroken: ended {len(ended)} environment workers that the last process left behind")
+        own = [worker for venv in vectors(self._model, root) for worker in processes(venv)]
         if own:
-            reaping.record(store, [worker["pid"] for worker in own])
+            engine.record_workers(own)
 
     @staticmethod
     def _say(*lines: str) -> None:

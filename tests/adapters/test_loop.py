@@ -484,3 +484,49 @@ def test_of_several_environments_the_worst_is_promised(
     promise = promised(tmp_path / "run", *(envs if not first else reversed(envs)))
     assert promise.fidelity is Fidelity.APPROXIMATE
     assert "clock" in promise.reason
+
+
+def test_a_loop_after_one_that_was_left_by_break_is_refused(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    for step in run.steps(10):
+        if step == 3:
+            break
+    with pytest.raises(ConfigError, match=r"run\.stop\(\)"):
+        next(iter(run.steps(10)))
+
+
+GATHERING = """
+import os, signal, sys
+import torch, unbroken
+torch.manual_seed(1)
+net = torch.nn.Linear(40, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+run = unbroken.Run(sys.argv[1], every=7, quiet=True)
+run.track(net=net, opt=opt)
+for step in run.steps(40):
+    if step == int(sys.argv[2]):
+        run._running().wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+    net(torch.randn(8, 40)).pow(2).mean().backward()
+    if step % 10 == 9:
+        opt.step()
+        opt.zero_grad()
+print(net.weight.double().sum().item())
+"""
+
+
+def test_gradients_that_are_gathered_over_iterations_come_back(tmp_path: Path) -> None:
+    def go(root: str, kill_at: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", GATHERING, str(tmp_path / root), str(kill_at)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+    undisturbed = go("u", -1)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    assert go("r", 16).returncode == -9
+    resumed = go("r", -1)
+    assert resumed.stdout == undisturbed.stdout, resumed.stderr

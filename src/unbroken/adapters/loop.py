@@ -206,8 +206,14 @@ class Run:
         return self._engine
 
     def _begin(self, frame: FrameType) -> int:
-        if self._engine is not None:  # the loop before was left by `break`
+        if self._engine is not None:
+            # Nobody saw the end of that loop, and by now the script has moved on: a checkpoint of it would
+            # have what came after, twice.
             self.close()
+            raise ConfigError(
+                "The loop before this one was left by `break`, so its end is in no checkpoint.",
+                hint="Leave it by run.stop(), which ends it at the top of its next iteration.",
+            )
         segment, self._segments = self._segments, self._segments + 1
         self._counters.stopped = False
         self._name_untracked(frame)
@@ -297,7 +303,7 @@ class Run:
                 codecs[class_name(type(value))] = delegate
             if facts.kind is Kind.OBJECT and _is_buffer(name, value):
                 components[class_name(type(value))] = "replay_buffer"
-        return loaded.merged(Policy(codecs=codecs, components=components, component_keys=keys))
+        return loaded.merged(_gradients(), Policy(codecs=codecs, components=components, component_keys=keys))
 
     def _facts(self) -> Mapping[str, object]:
         found: dict[str, object] = {"episodes": self._counters.episodes}
@@ -323,6 +329,15 @@ class Run:
                 frame.f_globals.get("__name__"),
                 frame.f_globals.setdefault("__warningregistry__", {}),
             )
+
+
+def _gradients() -> Policy:
+    """A person's own loop may gather gradients over several iterations."""
+    if "torch" not in sys.modules:
+        return Policy()
+    from unbroken.capture.torch import WITH_GRADIENTS  # imports torch, which this module must not
+
+    return WITH_GRADIENTS
 
 
 def _is_buffer(name: str, value: object) -> bool:

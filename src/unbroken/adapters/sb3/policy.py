@@ -22,6 +22,13 @@ AGENT = "_unbroken_agent"
 """Attribute of an environment in a worker process: see `workers`."""
 
 POLICY = Policy(
+    # Recurrent buffers make partials of them when they are first sampled.
+    functions=frozenset(
+        {
+            "sb3_contrib.common.recurrent.buffers:pad",
+            "sb3_contrib.common.recurrent.buffers:pad_and_flatten",
+        }
+    ),
     skip={
         f"{SB3}.base_class:BaseAlgorithm": HOOKS
         | {"start_time", "tensorboard_log", "device", "_vec_normalize_env"},

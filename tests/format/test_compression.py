@@ -11,49 +11,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
-from unbroken.format.compression import PROBE_BYTES, Codec, Compression, Compressor, decompress
+from unbroken.format.compression import PROBE_BYTES, BlobCodec, Compression, Compressor, decompress
 
 NOISE = random.Random(0).randbytes(200_000)
-PACKED = [Codec.ZSTD, Codec.GZIP]
+PACKED = [BlobCodec.ZSTD, BlobCodec.GZIP]
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_what_shrinks_is_compressed(codec: Codec) -> None:
+def test_what_shrinks_is_compressed(codec: BlobCodec) -> None:
     used, stored = Compressor(Compression(codec)).compress(bytes(200_000))
     assert used is codec
     assert len(stored) < 2000
     assert decompress(used, stored, 200_000) == bytes(200_000)
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", BlobCodec)
 @pytest.mark.parametrize("data", [b"", b"a", NOISE, NOISE[:PROBE_BYTES] + bytes(300_000)])
-def test_what_does_not_shrink_at_once_stays_raw(codec: Codec, data: bytes) -> None:
-    assert Compressor(Compression(codec)).compress(data) == (Codec.RAW, data)
+def test_what_does_not_shrink_at_once_stays_raw(codec: BlobCodec, data: bytes) -> None:
+    assert Compressor(Compression(codec)).compress(data) == (BlobCodec.RAW, data)
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_a_promising_beginning_that_gains_nothing_in_all_stays_raw(codec: Codec) -> None:
+def test_a_promising_beginning_that_gains_nothing_in_all_stays_raw(codec: BlobCodec) -> None:
     data = bytes(PROBE_BYTES) + random.Random(1).randbytes(2_000_000)
-    assert Compressor(Compression(codec)).compress(data) == (Codec.RAW, data)
+    assert Compressor(Compression(codec)).compress(data) == (BlobCodec.RAW, data)
 
 
-@given(st.binary(max_size=500), st.integers(1, 300), st.sampled_from(Codec))
-def test_round_trip(unit: bytes, times: int, codec: Codec) -> None:
+@given(st.binary(max_size=500), st.integers(1, 300), st.sampled_from(BlobCodec))
+def test_round_trip(unit: bytes, times: int, codec: BlobCodec) -> None:
     data = unit * times
     used, stored = Compressor(Compression(codec)).compress(memoryview(data))
     assert decompress(used, stored, len(data)) == data
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_equal_blobs_give_equal_bytes(codec: Codec) -> None:
+def test_equal_blobs_give_equal_bytes(codec: BlobCodec) -> None:
     first, second = Compressor(Compression(codec)), Compressor(Compression(codec))
     assert first.compress(bytes(99_999)) == first.compress(bytes(99_999)) == second.compress(bytes(99_999))
 
 
 @pytest.mark.parametrize(
-    ("codec", "level"), [(Codec.ZSTD, 1), (Codec.ZSTD, 22), (Codec.GZIP, 1), (Codec.GZIP, 9), (Codec.RAW, 0)]
+    ("codec", "level"),
+    [(BlobCodec.ZSTD, 1), (BlobCodec.ZSTD, 22), (BlobCodec.GZIP, 1), (BlobCodec.GZIP, 9), (BlobCodec.RAW, 0)],
 )
-def test_levels(codec: Codec, level: int) -> None:
+def test_levels(codec: BlobCodec, level: int) -> None:
     used, stored = Compressor(Compression(codec, level)).compress(bytes(5000))
     assert decompress(used, stored, 5000) == bytes(5000)
 
@@ -68,7 +69,7 @@ def test_bad_settings_are_named(codec: str, level: int | None) -> None:
 
 
 def test_settings_may_be_given_as_text() -> None:
-    assert Compression("gzip") == Compression(Codec.GZIP, 6)  # type: ignore[arg-type]
+    assert Compression("gzip") == Compression(BlobCodec.GZIP, 6)  # type: ignore[arg-type]
 
 
 BOMB = bytes(50_000_000)
@@ -77,21 +78,21 @@ BOMB = bytes(50_000_000)
 @pytest.mark.parametrize(
     ("codec", "bomb"),
     [
-        (Codec.ZSTD, zstandard.ZstdCompressor().compress(BOMB)),
-        (Codec.ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress(BOMB)),
-        (Codec.ZSTD, zstandard.ZstdCompressor().compress(bytes(1000)) * 2),
-        (Codec.GZIP, gzip.compress(BOMB)),
-        (Codec.GZIP, gzip.compress(bytes(1000)) * 2),
-        (Codec.RAW, BOMB),
+        (BlobCodec.ZSTD, zstandard.ZstdCompressor().compress(BOMB)),
+        (BlobCodec.ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress(BOMB)),
+        (BlobCodec.ZSTD, zstandard.ZstdCompressor().compress(bytes(1000)) * 2),
+        (BlobCodec.GZIP, gzip.compress(BOMB)),
+        (BlobCodec.GZIP, gzip.compress(bytes(1000)) * 2),
+        (BlobCodec.RAW, BOMB),
     ],
 )
-def test_bombs_are_refused(codec: Codec, bomb: bytes) -> None:
+def test_bombs_are_refused(codec: BlobCodec, bomb: bytes) -> None:
     with pytest.raises(CorruptObject):
         decompress(codec, bomb, 1000)
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_too_little_is_refused(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", BlobCodec)
+def test_too_little_is_refused(codec: BlobCodec) -> None:
     used, stored = Compressor(Compression(codec)).compress(bytes(1000))
     with pytest.raises(CorruptObject):
         decompress(used, stored, 1001)
@@ -102,8 +103,8 @@ def test_an_unknown_codec_needs_a_newer_version() -> None:
         decompress("lz4", b"", 0)
 
 
-@given(st.binary(max_size=200), st.integers(0, 2000), st.sampled_from(Codec))
-def test_any_bytes_give_the_size_or_our_error(stored: bytes, size: int, codec: Codec) -> None:
+@given(st.binary(max_size=200), st.integers(0, 2000), st.sampled_from(BlobCodec))
+def test_any_bytes_give_the_size_or_our_error(stored: bytes, size: int, codec: BlobCodec) -> None:
     try:
         assert len(decompress(codec, stored, size)) == size
     except CorruptObject:
@@ -111,7 +112,7 @@ def test_any_bytes_give_the_size_or_our_error(stored: bytes, size: int, codec: C
 
 
 @given(st.sampled_from(PACKED), st.data())
-def test_damaged_streams_give_the_size_or_our_error(codec: Codec, data: st.DataObject) -> None:
+def test_damaged_streams_give_the_size_or_our_error(codec: BlobCodec, data: st.DataObject) -> None:
     _, stored = Compressor(Compression(codec)).compress(b"0123456789" * 500)
     damaged = bytearray(stored)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))

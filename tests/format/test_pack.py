@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
 from unbroken.format import pack as packs
 from unbroken.format.buffers import Buffer
-from unbroken.format.compression import Codec, Compression, Compressor
+from unbroken.format.compression import BlobCodec, Compression, Compressor
 from unbroken.format.digest import Algorithm, digest_of
 from unbroken.format.pack import ENTRY_BYTES, HEADER_BYTES, TAIL_BYTES, PackEntry, PackIndex, PackWriter
 from unbroken.types import Digest
@@ -22,8 +22,8 @@ BLOBS = [b"", b"a", b"abc" * 1000, bytes(100_000), bytes(range(256)) * 3]
 
 def stored(
     blobs: list[bytes], algorithm: Algorithm = Algorithm.BLAKE3
-) -> Iterator[tuple[Digest, int, Codec, Buffer]]:
-    compressor = Compressor(Compression(Codec.ZSTD))
+) -> Iterator[tuple[Digest, int, BlobCodec, Buffer]]:
+    compressor = Compressor(Compression(BlobCodec.ZSTD))
     for blob in blobs:
         codec, data = compressor.compress(blob)
         yield digest_of(blob, algorithm=algorithm), len(blob), codec, data
@@ -53,7 +53,7 @@ def test_three_ways_lead_to_every_blob(algorithm: Algorithm) -> None:
     assert [blob_at(data, entry) for entry in index.entries] == [
         (digest_of(blob, algorithm=algorithm), blob) for blob in BLOBS
     ]
-    assert {entry.codec for entry in index.entries} == {Codec.RAW, Codec.ZSTD}
+    assert {entry.codec for entry in index.entries} == {BlobCodec.RAW, BlobCodec.ZSTD}
 
 
 def test_an_empty_pack_is_a_pack() -> None:
@@ -69,10 +69,10 @@ def test_equal_input_gives_equal_bytes() -> None:
 def test_one_blob_at_a_time_is_asked_for() -> None:
     asked: list[int] = []
 
-    def blobs() -> Iterator[tuple[Digest, int, Codec, Buffer]]:
+    def blobs() -> Iterator[tuple[Digest, int, BlobCodec, Buffer]]:
         for number in range(3):
             asked.append(number)
-            yield digest_of(b"x"), 1, Codec.RAW, b"x"
+            yield digest_of(b"x"), 1, BlobCodec.RAW, b"x"
 
     stream = PackWriter("p").stream(blobs())
     next(stream)
@@ -152,7 +152,7 @@ def test_an_entry_that_is_not_the_one_in_the_index_is_found() -> None:
 
 def test_a_blob_whose_digest_lies_is_found() -> None:
     writer = PackWriter("p")
-    data = b"".join(writer.stream([(digest_of(b"abd"), 3, Codec.RAW, b"abc")]))
+    data = b"".join(writer.stream([(digest_of(b"abd"), 3, BlobCodec.RAW, b"abc")]))
     with pytest.raises(CorruptObject) as caught:
         blob_at(data, writer.index().entries[0])
     assert caught.value.digest == digest_of(b"abd")
@@ -160,9 +160,11 @@ def test_a_blob_whose_digest_lies_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("codec", "raw", "length"),
-    [(Codec.ZSTD, packs.MAX_BLOB + 1, 3), (Codec.ZSTD, 2**63 - 1, 3), (Codec.RAW, 4, 3)],
+    [(BlobCodec.ZSTD, packs.MAX_BLOB + 1, 3), (BlobCodec.ZSTD, 2**63 - 1, 3), (BlobCodec.RAW, 4, 3)],
 )
-def test_impossible_sizes_are_refused_before_they_are_allocated(codec: Codec, raw: int, length: int) -> None:
+def test_impossible_sizes_are_refused_before_they_are_allocated(
+    codec: BlobCodec, raw: int, length: int
+) -> None:
     writer = PackWriter("p")
     data = b"".join(writer.stream([(digest_of(b""), raw, codec, b"x" * length)]))
     with pytest.raises(CorruptObject, match="impossible size"):

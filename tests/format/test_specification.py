@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unbroken.format import document, pack
-from unbroken.format.compression import Codec
+from unbroken.format.compression import BlobCodec
 from unbroken.format.digest import digest_of
 from unbroken.format.pack import PackWriter
 from unbroken.format.records import Commit, FormatRecord
@@ -25,7 +25,7 @@ def test_the_pack() -> None:
     (block,) = re.findall(r"```hex\n(.*?)```", TEXT, re.DOTALL)
     shown = bytes.fromhex("".join(line[6:54] for line in block.splitlines()))
     writer = PackWriter("3f9c2e01ab44e7")
-    assert b"".join(writer.stream([(digest_of(b"abc"), 3, Codec.RAW, b"abc")])) == shown
+    assert b"".join(writer.stream([(digest_of(b"abc"), 3, BlobCodec.RAW, b"abc")])) == shown
     (entry,) = pack.scan(lambda offset, length: shown[offset : offset + length])
     assert pack.read_blob(shown[entry.offset :], entry=entry)[1] == b"abc"
 

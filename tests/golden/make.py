@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unbroken.format.compression import Codec, Compression
+from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.meta import Meta
 from unbroken.format.records import HistoryRecord
 from unbroken.format.wire import FORMAT_VERSION
@@ -149,7 +149,7 @@ def make(root: Path) -> None:
     repository = Repository.open(root, JOB, create=True)
     birth = ""
     for life in range(2):
-        compression = Compression(Codec.ZSTD if life == 0 else Codec.GZIP)
+        compression = Compression(BlobCodec.ZSTD if life == 0 else BlobCodec.GZIP)
         fmt = "json" if life == 0 else "msgpack"
         with repository.writer(
             clock=lambda: TIME,

@@ -12,7 +12,7 @@ import pytest
 from unbroken.errors import CorruptObject
 from unbroken.format import layout
 from unbroken.format import manifest as manifests
-from unbroken.format.compression import Codec, Compression
+from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.document import CHUNK
 from unbroken.format.records import Commit
@@ -30,7 +30,7 @@ SHARED = noise(2 * CHUNK, 1)
 def run(tmp_path: Path) -> Path:
     """A run with two checkpoints that share the replay buffer."""
     repository = Repository.open(tmp_path, "job", create=True)
-    for number, codec in enumerate([Codec.RAW, Codec.GZIP]):
+    for number, codec in enumerate([BlobCodec.RAW, BlobCodec.GZIP]):
         with repository.writer(token=tokens(number), compression=Compression(codec)) as writer:
             # GZIP's header has bits that no decompression looks at: the worst case for a flipped bit
             weights = noise(3000, number) + b"w" * 20_000
@@ -91,7 +91,7 @@ def test_one_flipped_bit_anywhere_is_named_and_the_checkpoint_before_is_whole(ru
 def test_every_single_bit_of_a_small_pack_counts(part: str) -> None:
     store = MemoryStore()
     repository = Repository.over(store, "job", create=True)
-    with repository.writer(compression=Compression(Codec.GZIP)) as writer:
+    with repository.writer(compression=Compression(BlobCodec.GZIP)) as writer:
         commit = writer.write(snapshot(b"w" * 200, b"b" * 200), meta(1))
     (key,) = [key for key in store.list("packs") if key.endswith(part)]
     data = store.get(key)

@@ -9,7 +9,7 @@ import pytest
 
 from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
 from unbroken.format import layout
-from unbroken.format.compression import Codec, Compression
+from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.document import CHUNK
 from unbroken.format.records import HistoryRecord
 from unbroken.repo.repository import Repository, jobs
@@ -118,7 +118,7 @@ def test_a_dropped_checkpoint_frees_only_what_no_other_needs(repository: Reposit
 
 
 @pytest.mark.parametrize(
-    "compression", [Compression(Codec.GZIP), Compression(Codec.ZSTD, 3), Compression(Codec.RAW)]
+    "compression", [Compression(BlobCodec.GZIP), Compression(BlobCodec.ZSTD, 3), Compression(BlobCodec.RAW)]
 )
 @pytest.mark.parametrize("fmt", ["json", "msgpack"])
 def test_all_encodings_come_back(repository: Repository, compression: Compression, fmt: str) -> None:

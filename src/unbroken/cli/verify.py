@@ -11,7 +11,7 @@ from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.report.quantity import number
 from unbroken.report.table import Cell, Column, Table
 
@@ -23,7 +23,7 @@ class CheckedCommit:
     step: int
     sequence: int
     directory: str
-    faults: tuple[Fault, ...]
+    faults: tuple[ObjectFault, ...]
 
 
 @dataclass(frozen=True, slots=True)

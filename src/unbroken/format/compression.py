@@ -22,7 +22,7 @@ WORTH = 1.15
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-class Codec(str, Enum):
+class BlobCodec(str, Enum):
     """How stored bytes were made from a blob. The values stand in packs and never change."""
 
     RAW = "raw"
@@ -30,26 +30,26 @@ class Codec(str, Enum):
     GZIP = "gzip"
 
 
-_LEVELS = {Codec.RAW: range(1), Codec.ZSTD: range(1, 23), Codec.GZIP: range(1, 10)}
-_DEFAULT_LEVEL = {Codec.RAW: 0, Codec.ZSTD: 1, Codec.GZIP: 6}
+_LEVELS = {BlobCodec.RAW: range(1), BlobCodec.ZSTD: range(1, 23), BlobCodec.GZIP: range(1, 10)}
+_DEFAULT_LEVEL = {BlobCodec.RAW: 0, BlobCodec.ZSTD: 1, BlobCodec.GZIP: 6}
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
     """A codec and its level; level None takes the codec's default.
 
-    >>> Compression(Codec.GZIP).level
+    >>> Compression(BlobCodec.GZIP).level
     6
     """
 
-    codec: Codec = Codec.ZSTD
+    codec: BlobCodec = BlobCodec.ZSTD
     level: int | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in _LEVELS:
-            known = ", ".join(codec.value for codec in Codec)
+            known = ", ".join(codec.value for codec in BlobCodec)
             raise ConfigError(f"{self.codec!r} is not a compression.", hint=f"Known are: {known}.")
-        codec, allowed = Codec(self.codec), _LEVELS[self.codec]
+        codec, allowed = BlobCodec(self.codec), _LEVELS[self.codec]
         level = _DEFAULT_LEVEL[codec] if self.level is None else self.level
         if level not in allowed:
             raise ConfigError(
@@ -68,17 +68,17 @@ class Compressor:
         chosen = compression or Compression()
         self.codec = chosen.codec
         self._level = chosen.level or 0
-        self._zstd = zstandard.ZstdCompressor(level=self._level) if self.codec is Codec.ZSTD else None
+        self._zstd = zstandard.ZstdCompressor(level=self._level) if self.codec is BlobCodec.ZSTD else None
 
-    def compress(self, data: Buffer) -> tuple[Codec, Buffer]:
+    def compress(self, data: Buffer) -> tuple[BlobCodec, Buffer]:
         """Return the codec that was used and the bytes to store; raw where compression gains too little."""
         view = memoryview(data).cast("B")
-        if self.codec is Codec.RAW or not view.nbytes:
-            return Codec.RAW, data
+        if self.codec is BlobCodec.RAW or not view.nbytes:
+            return BlobCodec.RAW, data
         if view.nbytes > PROBE_BYTES and not _worth(self._encode(view[:PROBE_BYTES]), PROBE_BYTES):
-            return Codec.RAW, data
+            return BlobCodec.RAW, data
         stored = self._encode(view)
-        return (self.codec, stored) if _worth(stored, view.nbytes) else (Codec.RAW, data)
+        return (self.codec, stored) if _worth(stored, view.nbytes) else (BlobCodec.RAW, data)
 
     def _encode(self, data: memoryview) -> bytes:
         if self._zstd is not None:
@@ -88,20 +88,20 @@ class Compressor:
         return encoder.compress(data) + encoder.flush()
 
 
-def decompress(codec: Codec | str, stored: Buffer, size: int) -> bytes:
+def decompress(codec: BlobCodec | str, stored: Buffer, size: int) -> bytes:
     """Return exactly `size` bytes, or raise `CorruptObject`; never allocates more than that.
 
     The caller has checked that `size` is a size it is willing to hold.
     """
     try:
-        known = Codec(codec)
+        known = BlobCodec(codec)
     except ValueError:
         raise UnsupportedFormat(
             f"The compression {str(codec)[:40]!r} is not known.", hint="Upgrade unbroken."
         ) from None
-    if known is Codec.RAW:
+    if known is BlobCodec.RAW:
         data = bytes(stored)
-    elif known is Codec.ZSTD:
+    elif known is BlobCodec.ZSTD:
         data = _unzstd(stored, size)
     else:
         data = _gunzip(stored, size)

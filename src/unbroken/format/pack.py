@@ -21,7 +21,7 @@ import msgspec
 
 from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
 from unbroken.format.buffers import Buffer
-from unbroken.format.compression import Codec, decompress
+from unbroken.format.compression import BlobCodec, decompress
 from unbroken.format.digest import Algorithm, DigestField, join, matches, split
 from unbroken.format.records import Count
 from unbroken.format.wire import FORMAT_VERSION, check_version
@@ -48,7 +48,7 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 TAIL_BYTES = _TAIL.size
 
 _ALGORITHMS = (Algorithm.BLAKE3, Algorithm.SHA256)
-_CODECS = (Codec.RAW, Codec.ZSTD, Codec.GZIP)
+_CODECS = (BlobCodec.RAW, BlobCodec.ZSTD, BlobCodec.GZIP)
 
 
 class PackEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -56,7 +56,7 @@ class PackEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     digest: DigestField
     offset: Count
-    codec: Codec
+    codec: BlobCodec
     stored: Count
     raw: Count
     crc: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -79,7 +79,7 @@ class PackWriter:
 
     >>> from unbroken.format.digest import digest_of
     >>> writer = PackWriter("p1")
-    >>> data = b"".join(writer.stream([(digest_of(b"abc"), 3, Codec.RAW, b"abc")]))
+    >>> data = b"".join(writer.stream([(digest_of(b"abc"), 3, BlobCodec.RAW, b"abc")]))
     >>> writer.index().entries[0].offset
     16
     """
@@ -90,7 +90,7 @@ class PackWriter:
         self._finished = False
         self.size = 0
 
-    def stream(self, blobs: Iterable[tuple[Digest, int, Codec, Buffer]]) -> Iterator[Buffer]:
+    def stream(self, blobs: Iterable[tuple[Digest, int, BlobCodec, Buffer]]) -> Iterator[Buffer]:
         """Yield the pack's bytes for blobs given as (digest, raw size, codec, stored bytes)."""
         if self.size:
             raise InternalError("A pack writer writes one pack.")
@@ -252,7 +252,9 @@ def _check_version(version: int, flags: int, key: str) -> None:
 
 
 def _check_sizes(entry: PackEntry, key: str) -> None:
-    if max(entry.stored, entry.raw) > MAX_BLOB or (entry.codec is Codec.RAW and entry.stored != entry.raw):
+    if max(entry.stored, entry.raw) > MAX_BLOB or (
+        entry.codec is BlobCodec.RAW and entry.stored != entry.raw
+    ):
         raise CorruptObject(
             f"{key or 'A pack'} announces an impossible size at {entry.offset}.", key=key, digest=entry.digest
         )

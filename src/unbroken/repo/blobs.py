@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
-from unbroken.format.compression import Codec, Compression, Compressor
+from unbroken.format.compression import BlobCodec, Compression, Compressor
 from unbroken.format.digest import Buffer
 from unbroken.format.pack import PackEntry, PackIndex
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest, WriteId
 
@@ -42,7 +42,7 @@ class BlobRead:
     """The outcome of reading one blob: its bytes, or what is wrong with it."""
 
     digest: Digest
-    outcome: bytes | Fault
+    outcome: bytes | ObjectFault
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class BlobIndex:
 
     store: ByteStore
     packs: dict[str, PackIndex] = field(default_factory=dict[str, PackIndex])
-    damaged: dict[str, Fault] = field(default_factory=dict[str, Fault])
+    damaged: dict[str, ObjectFault] = field(default_factory=dict[str, ObjectFault])
     """Indexes that cannot be read, and packs that are missing or cut off, by the pack's name."""
     suspect: set[str] = field(default_factory=set[str])
     """Blobs that were found damaged in some place; the next save writes them anew."""
@@ -77,11 +77,11 @@ class BlobIndex:
             except ObjectMissing as error:
                 # Both were collected since the listing, or the pack alone is missing.
                 if layout.pack(name) not in listed:
-                    self.damaged[name] = Fault("", layout.pack(name), "", error.message)
+                    self.damaged[name] = ObjectFault("", layout.pack(name), "", error.message)
             except (CorruptObject, UnsupportedFormat) as error:
                 # Indexes carry the version of the run, which was checked: another one is damage.
                 key = error.key if isinstance(error, CorruptObject) else layout.index(name)
-                self.damaged[name] = Fault("", key, "", error.message)
+                self.damaged[name] = ObjectFault("", key, "", error.message)
 
     def add(self, index: PackIndex) -> None:
         """Take in the index of a pack that is durable."""
@@ -117,9 +117,9 @@ def read_blobs(index: BlobIndex, wanted: Mapping[Digest, int]) -> Iterator[BlobR
 
     A blob that is damaged in one place is read from another, if there is one.
     """
-    problems: dict[str, Fault | None] = {}
+    problems: dict[str, ObjectFault | None] = {}
     remaining = {digest: list(index.places(digest)) for digest in wanted}
-    faults: dict[Digest, Fault] = {}
+    faults: dict[Digest, ObjectFault] = {}
     while remaining:
         this_time: list[tuple[Digest, Location]] = []
         for digest, places in list(remaining.items()):
@@ -129,7 +129,7 @@ def read_blobs(index: BlobIndex, wanted: Mapping[Digest, int]) -> Iterator[BlobR
                 del remaining[digest]
                 yield BlobRead(digest, faults.get(digest) or _nowhere(index, digest))
         for digest, outcome in _read_places(index, this_time, wanted, problems):
-            if isinstance(outcome, Fault):
+            if isinstance(outcome, ObjectFault):
                 index.suspect.add(digest)
                 faults.setdefault(digest, outcome)
             else:
@@ -137,7 +137,7 @@ def read_blobs(index: BlobIndex, wanted: Mapping[Digest, int]) -> Iterator[BlobR
                 yield BlobRead(digest, outcome)
 
 
-def pack_fault(store: ByteStore, index: PackIndex) -> Fault | None:
+def pack_fault(store: ByteStore, index: PackIndex) -> ObjectFault | None:
     """Return what is wrong with a pack outside of its blobs, or None."""
     key = layout.pack(index.pack)
     try:
@@ -149,7 +149,7 @@ def pack_fault(store: ByteStore, index: PackIndex) -> Fault | None:
         if own != index:
             raise CorruptObject(f"{key} and its index differ.", key=key)
     except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
-        return Fault("", key, "", error.message)
+        return ObjectFault("", key, "", error.message)
     return None
 
 
@@ -160,7 +160,7 @@ def write_pack(
     compressor = Compressor(compression)
     writer = pack.PackWriter(name)
 
-    def stored() -> Iterator[tuple[Digest, int, Codec, Buffer]]:
+    def stored() -> Iterator[tuple[Digest, int, BlobCodec, Buffer]]:
         for digest, data in blobs:
             codec, content = compressor.compress(data)
             yield digest, memoryview(data).nbytes, codec, content
@@ -188,19 +188,21 @@ def _pack_size(index: PackIndex) -> int:
     return pack.HEADER_BYTES + blobs + len(pack.encode_index(index)) + pack.TAIL_BYTES
 
 
-def _nowhere(index: BlobIndex, digest: Digest) -> Fault:
+def _nowhere(index: BlobIndex, digest: Digest) -> ObjectFault:
     # A blob that no readable index knows most likely lies in a pack whose index is damaged.
     for fault in index.damaged.values():
-        return Fault("", fault.key, digest, f"{fault.problem} Blob {digest[:19]} cannot be found without it.")
-    return Fault("", layout.PACKS, digest, f"No pack holds blob {digest[:19]}.")
+        return ObjectFault(
+            "", fault.key, digest, f"{fault.problem} Blob {digest[:19]} cannot be found without it."
+        )
+    return ObjectFault("", layout.PACKS, digest, f"No pack holds blob {digest[:19]}.")
 
 
 def _read_places(
     index: BlobIndex,
     places: list[tuple[Digest, Location]],
     wanted: Mapping[Digest, int],
-    problems: dict[str, Fault | None],
-) -> Iterator[tuple[Digest, bytes | Fault]]:
+    problems: dict[str, ObjectFault | None],
+) -> Iterator[tuple[Digest, bytes | ObjectFault]]:
     by_pack: dict[str, list[tuple[Digest, PackEntry]]] = {}
     for digest, place in places:
         by_pack.setdefault(place.pack, []).append((digest, place.entry))
@@ -219,20 +221,20 @@ def _read_places(
                     index.store.get_range(key, first.offset, last.offset + last.length - first.offset)
                 )
             except ObjectMissing as error:
-                yield from ((digest, Fault("", key, digest, error.message)) for digest, _ in run)
+                yield from ((digest, ObjectFault("", key, digest, error.message)) for digest, _ in run)
                 continue
             for digest, entry in run:
                 at = entry.offset - first.offset
                 yield digest, _checked(data[at : at + entry.length], entry, wanted[digest], key)
 
 
-def _checked(data: memoryview, entry: PackEntry, size: int, key: str) -> bytes | Fault:
+def _checked(data: memoryview, entry: PackEntry, size: int, key: str) -> bytes | ObjectFault:
     try:
         digest, raw = pack.read_blob(bytes(data), entry=entry, key=key)
     except (CorruptObject, UnsupportedFormat) as error:
-        return Fault("", key, entry.digest, error.message)
+        return ObjectFault("", key, entry.digest, error.message)
     if len(raw) != size:
-        return Fault(
+        return ObjectFault(
             "", key, digest, f"Blob {digest[:19]} in {key} has {len(raw)} bytes where {size} were recorded."
         )
     return raw

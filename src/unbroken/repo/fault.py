@@ -8,7 +8,7 @@ from unbroken.errors import CorruptObject
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ObjectFault:
     """One damaged or missing object.
 
     `component` is the component that needs it, empty if it serves all. `digest` is the one that was

@@ -22,7 +22,7 @@ from unbroken.errors import CorruptObject, Fenced, ObjectMissing, StoreError, Un
 from unbroken.format import layout
 from unbroken.format.records import Commit, EpochRecord, EpochStart, LowWater
 from unbroken.repo import names
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.repo.process import Process
 from unbroken.repo.seal import seal, unseal
 from unbroken.store.base import ByteStore
@@ -46,7 +46,7 @@ class Epochs:
 
     highest: Epoch
     starts: Mapping[Epoch, Sequence]
-    damaged: Mapping[Epoch, Fault]
+    damaged: Mapping[Epoch, ObjectFault]
 
     def hidden_by(self, commit: Commit, among: Iterable[Commit] = ()) -> Epoch | None:
         """Return an epoch that makes `commit` inert, or None if the commit counts.
@@ -74,7 +74,7 @@ def read_epochs(store: ByteStore, *, known: dict[Epoch, Sequence] | None = None)
     """
     highest = Epoch(0)
     starts: dict[Epoch, Sequence] = {}
-    damaged: dict[Epoch, Fault] = {}
+    damaged: dict[Epoch, ObjectFault] = {}
     for key in store.list(layout.EPOCHS):
         if (claimed := layout.epoch_number(key)) is not None:
             highest = max(highest, claimed)
@@ -88,7 +88,7 @@ def read_epochs(store: ByteStore, *, known: dict[Epoch, Sequence] | None = None)
                     raise CorruptObject(f"{key} speaks of epoch {record.epoch}.", key=key)
                 starts[number] = record.first
             except (CorruptObject, UnsupportedFormat) as error:
-                damaged[number] = Fault("", key, "", error.message)
+                damaged[number] = ObjectFault("", key, "", error.message)
     if known is not None:
         known.update(starts)
     return Epochs(highest, starts, damaged)

@@ -14,7 +14,7 @@ from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.records import Commit
 from unbroken.repo import fencing
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.repo.seal import unseal
 from unbroken.store.base import ByteStore
 from unbroken.types import Epoch, Sequence
@@ -26,7 +26,7 @@ class CommitLog:
 
     commits: tuple[Commit, ...]
     stale: tuple[Commit, ...]
-    broken: tuple[Fault, ...]
+    broken: tuple[ObjectFault, ...]
 
     @property
     def last(self) -> Sequence:
@@ -41,7 +41,7 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
     `starts` holds start records between calls: they never change.
     """
     found: list[Commit] = []
-    broken: list[Fault] = []
+    broken: list[ObjectFault] = []
     for key in store.list(layout.COMMITS):
         if layout.commit_sequence(key) is None:
             continue
@@ -50,7 +50,7 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
         except ObjectMissing:
             continue  # collected between the listing and now
         except (CorruptObject, UnsupportedFormat) as error:
-            broken.append(Fault("", key, "", error.message))
+            broken.append(ObjectFault("", key, "", error.message))
     epochs = fencing.read_epochs(store, known=starts)
     hidden = {commit.sequence for commit in found if epochs.hidden_by(commit, found) is not None}
     found.sort(key=lambda commit: commit.sequence, reverse=True)

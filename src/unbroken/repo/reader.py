@@ -23,7 +23,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo import birth
 from unbroken.repo.blobs import BlobIndex, read_blobs
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.seal import seal
@@ -76,32 +76,32 @@ class Reader:
         """Return one component's document, compared with the manifest."""
         return self._document(self._file_names([component])[component])
 
-    def verify(self) -> list[Fault]:
+    def verify(self) -> list[ObjectFault]:
         """Return everything that is wrong with the checkpoint."""
         return list(self._faults())
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[ObjectFault]:
         key = layout.commit(self._commit.sequence)
         try:
             # As bytes: a metric may be NaN, which equals nothing.
             if seal(read_commit(self._store, key)) != seal(self._commit):
-                yield Fault("", key, "", f"{key} is not the record that was listed.")
+                yield ObjectFault("", key, "", f"{key} is not the record that was listed.")
         except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
-            yield Fault("", key, "", error.message)
+            yield ObjectFault("", key, "", error.message)
         if name := self._commit.birth:
             try:
                 birth.read(self._store, Digest(name))
             except (CorruptObject, UnsupportedFormat) as error:
-                yield Fault("", layout.birth(Digest(name)), name, error.message)
+                yield ObjectFault("", layout.birth(Digest(name)), name, error.message)
         try:
             manifest = self.manifest
         except (CorruptObject, UnsupportedFormat) as error:
-            yield Fault("", self._key(layout.MANIFEST), self._commit.manifest_digest, error.message)
+            yield ObjectFault("", self._key(layout.MANIFEST), self._commit.manifest_digest, error.message)
             return  # nothing else is known without it
         try:
             _ = self.meta
         except (CorruptObject, UnsupportedFormat) as error:
-            yield Fault("", self._key(layout.META), manifest.meta, error.message)
+            yield ObjectFault("", self._key(layout.META), manifest.meta, error.message)
         user: dict[str, str] = {}
         for name, entry in manifest.documents.items():
             try:
@@ -109,13 +109,13 @@ class Reader:
                     for digest, _size in ref.chunk_sizes():
                         user.setdefault(digest, entry.component)
             except (CorruptObject, UnsupportedFormat) as error:
-                yield Fault(entry.component, self._key(name), entry.digest, error.message)
+                yield ObjectFault(entry.component, self._key(name), entry.digest, error.message)
         self._index.refresh()
         sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
         for read in read_blobs(self._index, sizes):
-            if isinstance(read.outcome, Fault):
+            if isinstance(read.outcome, ObjectFault):
                 fault = read.outcome
-                yield Fault(user.get(read.digest, ""), fault.key, read.digest, fault.problem)
+                yield ObjectFault(user.get(read.digest, ""), fault.key, read.digest, fault.problem)
 
     def _file_names(self, wanted: Collection[str]) -> dict[str, str]:
         """Return the file of every component's document; `ConfigError` if a wanted one is not there."""
@@ -160,7 +160,7 @@ class Reader:
                     targets.setdefault(digest, []).append(part)
                     sizes[digest] = part.nbytes
         for result in read_blobs(self._index, sizes):
-            if isinstance(result.outcome, Fault):
+            if isinstance(result.outcome, ObjectFault):
                 raise result.outcome.error()
             content = np.frombuffer(result.outcome, np.uint8)
             for part in targets[result.digest]:

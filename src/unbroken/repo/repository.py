@@ -25,7 +25,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
 from unbroken.repo import birth, keys, names
 from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.fault import Fault
+from unbroken.repo.fault import ObjectFault
 from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
@@ -91,7 +91,7 @@ class Repository:
         """Return commits of processes that had lost the run by then. They do not count."""
         return list(self._log().stale)
 
-    def broken(self) -> list[Fault]:
+    def broken(self) -> list[ObjectFault]:
         """Return the commit records, epoch starts and indexes that cannot be read."""
         self._index.refresh()
         return [*self._log().broken, *self._index.damaged.values()]
@@ -127,7 +127,7 @@ class Repository:
         """
         return Reader(self.store, self._index, commit).load(components)
 
-    def verify(self, commit: Commit) -> list[Fault]:
+    def verify(self, commit: Commit) -> list[ObjectFault]:
         """Read every object of a commit and return what is wrong; an empty list if nothing is."""
         return Reader(self.store, self._index, commit).verify()
 

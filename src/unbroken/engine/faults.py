@@ -8,7 +8,7 @@
 | `hard` | the host restarted, or it is another one |
 | `data` | whatever ended it, its newest checkpoint is damaged |
 
-The simple form: the epoch's owner record, its exit note and `pending.json` decide. Only "the environment
+The simple form: the epoch's owner record, the last line of its history and `pending.json` decide. Only "the environment
 processes are still there" is no class of its own: a new process rebuilds everything.
 
 Not promised: why. An exit by exception and a kill look alike from outside.
@@ -37,7 +37,7 @@ class Traces:
     known: bool
     """Whether any process worked on the run before."""
     closed: bool = False
-    """Whether it left an exit note."""
+    """Whether its history says that it ended."""
     owner: str = ""
     same_host: bool = True
     same_boot: bool = True

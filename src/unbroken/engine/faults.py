@@ -8,8 +8,8 @@
 | `hard` | the host restarted, or it is another one |
 | `data` | whatever ended it, its newest checkpoint is damaged |
 
-The simple form: the epoch's owner record, the last line of its history and `pending.json` decide. Only "the environment
-processes are still there" is no class of its own: a new process rebuilds everything.
+The simple form: the epoch's owner record, the last line of its history and `pending.json` decide. Only "the
+environment processes are still there" is no class of its own: a new process rebuilds everything.
 
 Not promised: why. An exit by exception and a kill look alike from outside.
 """

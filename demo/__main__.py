@@ -7,13 +7,15 @@ moments and resumed by SB3's own save and load. The last line is `bit-exact: yes
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from demo.lane import Lane, LaneFailed, draw_moments, run_lane
 from demo.picture import Panel, draw
 from demo.tasks import TASKS, Task
 from demo.verdict import Departure, add_rows, depart, new_table
-from unbroken.errors import UnbrokenError
+from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.proving.roots import compare_finals
 from unbroken.report.comparison import comparison_table
 
@@ -76,6 +78,22 @@ def run_task(name: str, task: Task, seed: str, progress: Progress) -> Result:
     )
 
 
+@contextmanager
+def alone(folder: Path) -> Generator[None, None, None]:
+    """Hold `folder` for this demo: two at once would write over each other's runs."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "Another demo is running in this checkout.", hint="Wait for its end, or use another checkout."
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def run_demo(seed: str, console: Console) -> list[Result]:
     """Run both trainings side by side, in all their ways."""
     shutil.rmtree(OUT, ignore_errors=True)
@@ -114,8 +132,9 @@ def main() -> int:
     console = Console()
     exact = False
     try:
-        results = run_demo(seed, console)
-        show(results, console)
+        with alone(Path(__file__).parent):
+            results = run_demo(seed, console)
+            show(results, console)
         exact = all(result.unbroken.none for result in results)
     except (LaneFailed, UnbrokenError) as error:
         print(error, file=sys.stderr)

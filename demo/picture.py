@@ -55,8 +55,8 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
             _curves(grid[0][column], panel)
             _strip(grid[1][column], panel.undisturbed, panel.unbroken, "Unbroken")
             _strip(grid[2][column], panel.undisturbed, panel.sb3, "SB3")
+            grid[0][column].set_ylabel(f"return, mean of {WINDOW} episodes")
             grid[2][column].set_xlabel("environment steps")
-        grid[0][0].set_ylabel(f"return, mean of {WINDOW} episodes")
         figure.suptitle(
             "One training, killed three times and started again", fontsize=13, fontweight="bold", color=INK
         )

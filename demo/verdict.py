@@ -41,7 +41,8 @@ class Departure:
     @property
     def none(self) -> bool:
         """Whether there is no difference at all: not in a step, not in a weight, not in a leaf of the state."""
-        same_state = self.finals is None or (self.finals != () and all(final.equal for final in self.finals))
+        finals = self.finals
+        same_state = finals is None or (finals != () and all(f.equal and f.whole for f in finals))
         return self.steps.differing == 0 and self.weights == 0.0 and same_state
 
 

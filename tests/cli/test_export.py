@@ -106,26 +106,51 @@ def test_bfloat16_as_numpy(torch: Any, tmp_path: Path) -> None:
         assert np.array_equal(found["weight"], net.weight.detach().float().numpy())
 
 
-def test_sb3_policy_with_its_target_network(torch: Any, tmp_path: Path) -> None:
+def build(name: str, seed: int) -> Any:
     sb3 = pytest.importorskip("stable_baselines3")
+    settings: dict[str, Any] = {"seed": seed, "device": "cpu", "policy_kwargs": {"net_arch": [16]}}
+    if name in ("PPO", "A2C"):
+        return getattr(sb3, name)("MlpPolicy", "CartPole-v1", n_steps=64, **settings)
+    env = "CartPole-v1" if name == "DQN" else "Pendulum-v1"
+    return getattr(sb3, name)("MlpPolicy", env, buffer_size=500, learning_starts=20, **settings)
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC", "TD3", "DDPG"])
+def test_the_default_is_what_the_models_policy_loads(torch: Any, tmp_path: Path, name: str) -> None:
+    model = build(name, 1)
     from unbroken.sb3 import CheckpointCallback
 
-    def build(seed: int) -> Any:
-        return sb3.DQN(
-            "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, seed=seed, device="cpu"
-        )
-
-    model = build(1)
-    model.learn(200, callback=CheckpointCallback(100, str(tmp_path / "runs/dqn")))
+    model.learn(64, callback=CheckpointCallback(100, str(tmp_path / "runs")))
     answer = unbroken("export", "runs", "--to", "policy.pt", cwd=tmp_path)
     assert answer.code == 0, answer.err
-    other = build(2)
-    other.policy.load_state_dict(torch.load(tmp_path / "policy.pt", weights_only=True))
-    for name, tensor in model.policy.state_dict().items():
-        assert torch.equal(tensor, other.policy.state_dict()[name])
-    alone = unbroken("export", "runs", "--component", "target_weights", "--to", "target.pt", cwd=tmp_path)
-    assert alone.code == 0
-    other.policy.q_net_target.load_state_dict(torch.load(tmp_path / "target.pt", weights_only=True))
+    line = answer.out.splitlines()[-1]
+    assert line == "To load: model.policy.load_state_dict(torch.load('policy.pt', weights_only=True))"
+    found = torch.load(tmp_path / "policy.pt", weights_only=True)
+    assert found.keys() == model.policy.state_dict().keys()
+    other = build(name, 2)
+    other.policy.load_state_dict(found)
+    for key, tensor in model.policy.state_dict().items():
+        assert torch.equal(tensor, other.policy.state_dict()[key])
+
+
+def test_target_networks_alone(torch: Any, tmp_path: Path) -> None:
+    model = build("DQN", 1)
+    from unbroken.sb3 import CheckpointCallback
+
+    model.learn(64, callback=CheckpointCallback(100, str(tmp_path / "runs")))
+    words = ("--component", "target_weights", "--to", "target.pt")
+    assert unbroken("export", "runs", *words, cwd=tmp_path).code == 0
+    model.policy.q_net_target.load_state_dict(torch.load(tmp_path / "target.pt", weights_only=True))
+
+
+def test_an_array_may_have_any_name(tmp_path: Path) -> None:
+    """The function that numpy has for it takes names as its arguments."""
+    save(tmp_path / "runs", file=np.arange(3), allow_pickle=np.ones(2), self=np.zeros((2, 2), order="F"))
+    answer = unbroken("export", "runs", "--component", "training_state", "--to", "s.npz", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    with np.load(tmp_path / "s.npz") as found:
+        assert set(found) == {"file", "allow_pickle", "self"}
+        assert np.array_equal(found["file"], [0, 1, 2])
 
 
 @pytest.mark.parametrize(

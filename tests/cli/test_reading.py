@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.command import unbroken
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.cli import target
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.settings import Resume, Settings
 
 STEPS = [40, 30, 20]
 
@@ -18,17 +25,18 @@ def test_ls_lists_every_checkpoint(trained: Path) -> None:
     answer = unbroken("ls", "runs", cwd=trained)
     assert answer.code == 0
     head, *lines = answer.out.splitlines()
-    assert head.split()[:3] == ["run", "step", "segment"]
+    assert head.split() == ["run", "step", "taken", "saved", "state", "metrics"]
     assert [(line.split()[0], int(line.split()[1])) for line in lines] == [
         ("runs/tiny/tiny", step) for step in STEPS
     ]
     assert "reward 1.5" in lines[0]
-    assert "end" in lines[0]
+    assert "at the end" in lines[0]
+    assert all("good" in line for line in lines)
 
 
 def test_ls_for_machines(trained: Path) -> None:
     (run,) = unbroken("ls", "runs/tiny", "--json", cwd=trained).json["runs"]
-    assert [commit["step"] for commit in run["checkpoints"]] == STEPS
+    assert [listed["commit"]["step"] for listed in run["checkpoints"]] == STEPS
 
 
 def test_ls_without_a_name_takes_the_environment(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,19 +115,110 @@ def test_verify_finds_a_flipped_bit_in_a_pack(trained: Path, tmp_path: Path) -> 
     assert unbroken("verify", "runs", cwd=tmp_path).code == 1
 
 
-def test_a_damaged_checkpoint_cannot_be_shown_and_says_so(damaged: Path) -> None:
-    answer = unbroken("show", "runs", "--component", "training_state", cwd=damaged)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "runs"),
+        ("show", "runs", "--component", "training_state"),
+        ("export", "runs", "--component", "training_state", "--to", "x.json"),
+        ("diff", "runs", "runs@30"),
+    ],
+)
+def test_a_damaged_checkpoint_cannot_be_read_and_the_error_names_another(
+    damaged: Path, words: tuple[str, ...]
+) -> None:
+    answer = unbroken(*words, cwd=damaged)
     assert answer.code == 2
     assert "training_state.json" in answer.err
+    assert "runs/tiny/tiny@30" in answer.err
+    assert "unbroken verify" in answer.err
     assert "Traceback" not in answer.err
+    assert unbroken(words[0], "runs/tiny/tiny@30", *words[2:], cwd=damaged).code < 2
+
+
+def test_ls_says_which_checkpoint_is_damaged(damaged: Path) -> None:
+    first, *others = unbroken("ls", "runs", cwd=damaged).out.splitlines()[1:]
+    assert "damaged: " in first
+    assert all("good" in line for line in others)
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    (tmp_path / "runs/other").mkdir()
+    (tmp_path / "runs/other/format.json").write_text("{}")
+    answer = unbroken("ls", "runs", cwd=tmp_path)
+    assert answer.code == 0
+    assert "format.json" in answer.out.splitlines()[1]
+    assert answer.out.count("good") == 3
+
+
+def test_what_training_went_back_before_is_marked(tmp_path: Path) -> None:
+    source = GraftSource({"weights": np.zeros(3)}, policy_of_loaded())
+
+    def train(*steps: int, resume: Resume = "auto") -> None:
+        settings = Settings(root=tmp_path / "run", keep_last=9, resume=resume)
+        with CheckpointEngine(source, settings, environment={}) as engine:
+            engine.resume()
+            for step in steps:
+                engine.save(step, reason="it was time", wait=True)
+
+    train(10, 20, 30)
+    train(20, 25, resume=10)
+    (run,) = unbroken("ls", "run", "--json", cwd=tmp_path).json["runs"]
+    assert [(c["commit"]["step"], c["abandoned"]) for c in run["checkpoints"]] == [
+        (25, False),
+        (20, False),
+        (30, True),
+        (20, True),
+        (10, False),
+        (0, False),
+    ]
+    assert unbroken("ls", "run", cwd=tmp_path).out.count("abandoned") == 2
+
+
+def test_the_search_for_runs_is_bounded_and_passes_over_what_may_not_be_read(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [path.name for path in target.runs_below(trained)] == ["tiny"]
+    assert target.runs_below(trained / "runs", depth=1) == []
+    assert target.runs_below(Path("/proc/self")) == []  # full of what another user may not read
+    scandir = os.scandir
+
+    def denied(path: Path) -> Any:
+        if path.name == "empty":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert [path.name for path in target.runs_below(trained)] == ["tiny"]
+    monkeypatch.setattr(target, "MOST", 2)
+    answer = unbroken("ls", ".", cwd=trained)
+    assert answer.code == 2
+    assert "more than 2 directories" in answer.err
+
+
+def test_notes_of_a_kind_are_told_once(tmp_path: Path) -> None:
+    source = GraftSource({"a": {1, 2}, "b": {3, 4}, "c": [{5, 6}]}, policy_of_loaded())
+    with CheckpointEngine(source, Settings(root=tmp_path / "run"), environment={}) as engine:
+        engine.resume()
+    short = unbroken("show", "run", cwd=tmp_path).out
+    assert short.count("note ") == 1
+    assert "and 2 more like it (--all)" in short
+    assert unbroken("show", "run", "--all", cwd=tmp_path).out.count("note ") == 3
 
 
 def test_diff_of_equal_and_different_checkpoints(trained: Path) -> None:
     equal = unbroken("diff", "runs@40", "runs", cwd=trained)
     assert equal.code == 0
-    assert equal.out.count("equal") == 2
+    a, b, _, head, *rows = equal.out.splitlines()
+    assert a.startswith("A: step 40, at the end, runs/tiny/tiny/steps/")
+    assert b.startswith("B: step 40")
+    assert head.split() == ["component", "result", "leaves"]
+    assert [row.split()[1] for row in rows] == ["equal", "equal"]
+    assert all(int(row.split()[2]) > 0 for row in rows)
     different = unbroken("diff", "runs@40", "runs@30", "--all", cwd=trained)
     assert different.code == 1
+    assert "B: step 30, in training" in different.out
     assert "weights" in different.out
     rows = unbroken("diff", "runs@40", "runs@30", "--json", cwd=trained).json["components"]
     found = {

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbroken.engine.progress import Progress
+from unbroken.engine.progress import LAYOUT, Progress
 from unbroken.errors import ConfigError
 from unbroken.proving.moments import KillMoment, Trigger, draw_moments
-from unbroken.proving.progress import LAYOUT, ProgressFile, Reached
+from unbroken.proving.progress import ProgressFile, Reached
 
 
 @given(kills=st.integers(1, 50), seed=st.integers(), steps=st.integers(2, 10**9))

@@ -57,7 +57,7 @@ def test_a_script_without_a_seed_ends_as_if_never_killed_and_leaves_no_daemon(
     assert result.starts[0].resumes[0].step == 0
     assert not result.starts[0].resumes[0].restored
     assert result.steps == 1500
-    assert witness.told == ["undisturbed run", "killed run", "kill", "kill"]
+    assert witness.told == ["undisturbed run", "killed run", "kill", "kill", "comparison of the two ends"]
     assert witness.furthest > 0
     assert not list(tmp_path.glob("runs"))
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]

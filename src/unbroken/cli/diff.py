@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
-from unbroken.capture.volatile import without_clocks
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import run_of
-from unbroken.report.comparison import ComponentComparison, by_component, comparison_table
+from unbroken.cli.target import Target, run_of
+from unbroken.format.records import Commit
+from unbroken.report.comparison import (
+    ComponentComparison,
+    compared,
+    comparison_table,
+    off_by,
+    promises_told,
+)
+from unbroken.report.position import where
+from unbroken.report.quantity import number
 from unbroken.report.table import Column, Table
-from unbroken.state.diff import compare
 
 CHECKPOINT = "A run (its newest checkpoint), RUN@STEP, or a step's directory."
 
@@ -39,22 +46,27 @@ def diff(
     """Compare two checkpoints. Exit status 1 if they differ."""
     left, right = run_of(a), run_of(b)
     before, after = left.checkpoint(), right.checkpoint()
-    one, other = left.repository.load(before), right.repository.load(after)
-    found = compare(one, other)
-    if not wall_clock:
-        found = without_clocks(found, one, other)
-    components = by_component(sorted({*one.components, *other.components}), found)
+    components = compared(left.load(before), right.load(after), wall_clock=wall_clock)
+    found = [leaf for row in components for leaf in row.differences]
     result = DiffResult(
         str(left.path / before.directory), str(right.path / after.directory), not found, components
     )
-    parts: list[Table | str] = [comparison_table(components)]
+    parts: list[Table | str] = [
+        f"A: {named(left, before)}",
+        f"B: {named(right, after)}",
+        "",
+        comparison_table(components),
+        *promises_told(components),
+    ]
     if every_leaf and found:
-        leaves = Table(
-            (Column("component"), Column("place"), Column("before"), Column("after"), Column("off by"))
-        )
+        leaves = Table((Column("component"), Column("place"), Column("A"), Column("B"), Column("off by")))
         for leaf in found:
-            far = "" if leaf.distance is None else f"{leaf.distance:.3g}"
+            far = "" if leaf.distance is None else off_by(leaf)
             leaves.add(leaf.component, leaf.place, leaf.before, leaf.after, far)
         parts += ["", leaves]
     show(*parts, data=result, json=json)
     return EXIT_OK if result.equal else EXIT_NO
+
+
+def named(target: Target, commit: Commit) -> str:
+    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}, {target.path / commit.directory}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,16 @@ class Exported:
     format: str
     entries: int
     bytes: int
+    load: tuple[str, ...]
+    """How to load the file, in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many things a file holds, and the lines of Python that load it; `{path}` stands for its name."""
+
+    entries: int
+    load: tuple[str, ...]
 
 
 def export(
@@ -47,32 +58,41 @@ def export(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Write one component as .pt (a state_dict), .npz (numpy arrays) or .json (plain values)."""
+    """Write one component as .pt (a state_dict), .npz (numpy arrays) or .json (plain values).
+
+    Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads.
+    """
     path = Path(to)
     write = writer_for(to)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
     target = run_of(run)
     commit = target.checkpoint()
-    names = {entry.component for entry in target.repository.manifest(commit).documents.values()}
+    with target.reading(commit):
+        documents = target.repository.manifest(commit).documents.values()
+    names = {entry.component for entry in documents}
     if component not in names:
         raise ConfigError(
             f"There is no component {component!r}.", hint=f"There are: {', '.join(sorted(names))}."
         )
     # A policy's target networks are part of its state_dict, and a component of their own.
     wanted = {component, TARGETS} & names if component == "policy_weights" else {component}
-    entries = replace_file(path, write, target.repository.load(commit, sorted(wanted)), component)
+    written = replace_file(path, write, target.load(commit, sorted(wanted)), component)
     checkpoint = str(target.path / commit.directory)
-    result = Exported(checkpoint, component, str(path), path.suffix[1:], entries, path.stat().st_size)
+    result = Exported(
+        checkpoint, component, str(path), path.suffix[1:], written.entries, path.stat().st_size, written.load
+    )
+    count = counted(written.entries, NOUNS[path.suffix])
     show(
-        f"{component} of {checkpoint} -> {path} ({counted(entries, NOUNS[path.suffix])}, {size(result.bytes)})",
+        f"{component} of {checkpoint} -> {path} ({count}, {size(result.bytes)})",
+        *(f"To load: {line}" for line in written.load),
         data=result,
         json=json,
     )
     return EXIT_OK
 
 
-Writer = Callable[[Path, Snapshot, str], int]
+Writer = Callable[[Path, Snapshot, str], Written]
 
 
 def writer_for(to: str) -> Writer:
@@ -91,18 +111,18 @@ def writer_for(to: str) -> Writer:
     return found
 
 
-def replace_file(path: Path, write: Writer, snapshot: Snapshot, component: str) -> int:
+def replace_file(path: Path, write: Writer, snapshot: Snapshot, component: str) -> Written:
     """Write beside `path` and rename, so that an interrupted export leaves no half file."""
     beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
-        entries = write(beside, snapshot, component)
+        written = write(beside, snapshot, component)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    return entries
+    return Written(written.entries, tuple(line.replace("{path}", repr(str(path))) for line in written.load))
 
 
-def write_pt(path: Path, snapshot: Snapshot, component: str) -> int:
+def write_pt(path: Path, snapshot: Snapshot, component: str) -> Written:
     """Write modules as `state_dict`s; a component without modules as its tensors by place."""
     arrays = Arrays(snapshot)
     modules = arrays.modules(component)
@@ -118,10 +138,17 @@ def write_pt(path: Path, snapshot: Snapshot, component: str) -> int:
     write_state_dicts(
         path, {p: {n: (a.dtype, a.values) for n, a in tensors.items()} for p, tensors in modules.items()}
     )
-    return sum(len(tensors) for tensors in modules.values())
+    loaded = "torch.load({path}, weights_only=True)"
+    several = len(modules) > 1
+    lines = [
+        f"{place.replace('/', '.')}.load_state_dict({loaded}{f'[{place!r}]' if several else ''})"
+        for place in modules
+        if place
+    ]
+    return Written(sum(map(len, modules.values())), tuple(lines or [loaded]))
 
 
-def write_npz(path: Path, snapshot: Snapshot, component: str) -> int:
+def write_npz(path: Path, snapshot: Snapshot, component: str) -> Written:
     """Write arrays by their `state_dict` names, or by place in a component without modules."""
     arrays = Arrays(snapshot)
     modules = arrays.modules(component)
@@ -133,16 +160,19 @@ def write_npz(path: Path, snapshot: Snapshot, component: str) -> int:
         found.update(arrays.everything(component))
     if not found:
         raise ConfigError(f"{component} holds no arrays.", hint="Export it to .json.")
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{name: array.numeric for name, array in found.items()})
-    return len(found)
+    # Not with np.savez: it takes the names as its own arguments, and one of them is `file`.
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in found.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array.numeric, allow_pickle=False)
+    return Written(len(found), (f"numpy.load({{path}})[{next(iter(found))!r}]",))
 
 
-def write_json(path: Path, snapshot: Snapshot, component: str) -> int:
+def write_json(path: Path, snapshot: Snapshot, component: str) -> Written:
     """Write the tree as plain values."""
     tree = plain(snapshot, component)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(tree), indent=2))
-    return len(snapshot.components[component].roots)
+    return Written(len(snapshot.components[component].roots), ())
 
 
 NOUNS = {".pt": "tensor", ".npz": "array", ".json": "root"}

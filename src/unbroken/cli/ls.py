@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,28 +13,42 @@ import typer
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.cli.target import find_run, open_run, runs_below
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
+from unbroken.repo.repository import Repository
+from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
 
 COLUMNS = (
     Column("run"),
     Column("step", numeric=True),
-    Column("segment", numeric=True),
-    Column("at"),
+    Column("taken"),
     Column("saved"),
-    Column("weights"),
+    Column("state"),
     Column("metrics"),
 )
+ABANDONED = "abandoned: a later start went back before it"
+_ORDER = {"start": 0, "step": 1, "end": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One checkpoint. `problem` says why a resume would pass over it, as far as its arrays are not asked."""
+
+    commit: Commit
+    problem: str
+    abandoned: bool
+    """Training went back before this checkpoint and then on: no start goes on from it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """One run and its checkpoints, newest first."""
+    """One run and its checkpoints, the latest written first; `problem` where it cannot be read at all."""
 
     run: str
-    checkpoints: tuple[Commit, ...]
+    checkpoints: tuple[Listed, ...]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +66,19 @@ def ls(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """List runs and their checkpoints, newest first."""
+    """List runs and their checkpoints, the latest written first.
+
+    `taken`: at the start of a training, in it, or at its end; a number in brackets counts the trainings of
+    a script that has several. `state`: damage to documents is seen here, damage to arrays by `verify`.
+    """
     listing = list_runs(Path(root or os.environ.get("UNBROKEN_ROOT") or "."))
     table = Table(COLUMNS)
     for run in listing.runs:
-        if not run.checkpoints:
-            table.add(run.run, Cell("none yet", "quiet"), "", "", "", "", "")
-        for commit in run.checkpoints:
-            table.add(run.run, *cells(commit))
+        if run.problem or not run.checkpoints:
+            word = Cell(run.problem, "bad") if run.problem else Cell("none yet", "quiet")
+            table.add(run.run, "", "", "", word, "")
+        for listed in run.checkpoints:
+            table.add(run.run, *cells(listed))
     show(table, data=listing, json=json)
     return EXIT_OK
 
@@ -77,18 +97,48 @@ def list_runs(path: Path) -> Listing:
     return Listing(str(path), tuple(_listing(run) for run in found))
 
 
-def cells(commit: Commit) -> tuple[str | Cell, ...]:
+def cells(listed: Listed) -> tuple[str | Cell, ...]:
     """Return what a table says of one checkpoint."""
+    commit = listed.commit
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(commit.metrics.items()))
-    return (
-        number(commit.step),
-        str(commit.segment),
-        commit.position,
-        moment(commit.time),
-        Cell("finite", "quiet") if commit.good else Cell("not finite", "bad"),
-        metrics,
-    )
+    if listed.problem:
+        state = Cell(listed.problem, "bad")
+    else:
+        state = Cell(ABANDONED, "quiet") if listed.abandoned else Cell("good", "quiet")
+    taken = where(commit.position, commit.segment)
+    return number(commit.step), taken, moment(commit.time), state, metrics
 
 
 def _listing(run: Path) -> RunListing:
-    return RunListing(str(run), tuple(open_run(run).commits()))
+    try:
+        repository = open_run(run)
+        commits = repository.commits()
+    except (UnbrokenError, OSError) as error:  # one bad run does not hide the others
+        return RunListing(str(run), (), str(error))
+    left = abandoned(commits)
+    return RunListing(
+        str(run), tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits)
+    )
+
+
+def abandoned(newest_first: Iterable[Commit]) -> set[int]:
+    """Return the sequence numbers of commits that the training has left behind by going back before them."""
+    found: set[int] = set()
+    earliest: tuple[int, int, int] | None = None
+    for commit in newest_first:
+        point = (commit.segment, commit.step, _ORDER[commit.position])
+        if earliest is not None and point >= earliest:
+            found.add(commit.sequence)
+        else:
+            earliest = point
+    return found
+
+
+def _problem(repository: Repository, commit: Commit) -> str:
+    try:
+        repository.meta(commit)
+        for entry in repository.manifest(commit).documents.values():
+            repository.document(commit, entry.component)
+    except (CorruptObject, UnsupportedFormat) as error:
+        return f"damaged: {error.message}"
+    return "" if commit.good else "weights not finite"

@@ -12,17 +12,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
+from unbroken.cli.guard import EXIT_FAILED, EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.errors import ConfigError
 from unbroken.proving.launch import KillTarget
 from unbroken.proving.proof import prove as carry_out
-from unbroken.report.comparison import comparison_table
-from unbroken.report.proof import Kill, ProveResult
+from unbroken.report.comparison import comparison_table, promises_told
+from unbroken.report.position import where
+from unbroken.report.proof import Kill, ProveResult, Verdict
 from unbroken.report.quantity import counted, number, seconds
 from unbroken.report.table import Cell, Column, Table
 
 TARGETS: dict[str, KillTarget] = {"tree": "tree", "trainer": "trainer"}
+EXITS: dict[Verdict, int] = {
+    "equal": EXIT_OK,
+    "equal as far as captured": EXIT_OK,
+    "different": EXIT_NO,
+    "not proved": EXIT_FAILED,
+}
 
 
 def prove(
@@ -38,13 +45,16 @@ def prove(
     timeout: Annotated[
         float | None, typer.Option(help="Seconds that one start of the script may take.")
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List what was not compared, leaf by leaf.")] = (
+        False
+    ),
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
     """Run a script undisturbed and killed with SIGKILL; exit 0 only if both end exactly alike.
 
     Exit status 1: they differ. 2: it could not be proved (the script failed, ended before it was killed
-    often enough, or no restart restored anything).
+    often enough, no restart restored anything, or a part of the state is in no checkpoint).
     """
     if kill not in TARGETS:
         raise ConfigError(f"--kill {kill} is neither tree nor trainer.", hint="Use --kill tree.")
@@ -52,15 +62,18 @@ def prove(
         result = carry_out(
             command, kills=kills, seed=seed, target=TARGETS[kill], timeout=timeout, keep=keep, observer=bar
         )
-    show(*tables(result), data=document(result), json=json)
-    return EXIT_OK if result.equal else EXIT_NO
+    show(*tables(result, verbose=verbose), data=document(result), json=json)
+    return EXITS[result.verdict]
 
 
 class Bar:
-    """Shows on a terminal how far a run has come; silent elsewhere. Standard error, so that a pipe is clean."""
+    """Shows how far a run has come: a bar on a terminal, elsewhere a line for each phase and each kill.
+
+    On standard error, so that a pipe gets the result alone.
+    """
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
+        console = self._console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -71,6 +84,7 @@ class Bar:
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
+        self._what = ""
         self._kills = 0
 
     def begins(self, what: str, steps: int) -> None:
@@ -78,6 +92,7 @@ class Bar:
             self._progress.stop_task(self._task)
         self._what = what
         self._task = self._progress.add_task(what, total=steps or None)
+        self._line(f"{what} begins" + (f": {counted(steps, 'step')}" if steps else ""))
 
     def reached(self, step: int) -> None:
         if self._task is not None:
@@ -85,8 +100,14 @@ class Bar:
 
     def killed(self, kill: Kill) -> None:
         self._kills += 1
+        self._line(f"kill {self._kills} at step {number(kill.step)}, last saved {number(kill.committed)}")
         if self._task is not None:
             self._progress.update(self._task, description=f"{self._what}, {self._kills} killed")
+
+    def _line(self, words: str) -> None:
+        if not self._console.is_terminal:
+            self._console.file.write(f"unbroken: {words}\n")
+            self._console.file.flush()
 
     def __enter__(self) -> Bar:  # noqa: PYI034 - Self needs Python 3.11
         self._progress.start()
@@ -98,29 +119,50 @@ class Bar:
         self._progress.stop()
 
 
-def tables(result: ProveResult) -> list[Table | str]:
+def tables(result: ProveResult, *, verbose: bool) -> list[Table | str]:
     """Return what a person reads."""
-    parts: list[Table | str] = [starts_table(result), ""]
+    parts: list[Table | str] = [starts_table(result), resumed_told(result), ""]
     for final in result.finals:
-        title = f"{final.job}, step {number(final.step)}" + (
-            f", segment {final.segment}" if final.segment else ""
-        )
+        title = f"{final.job}, step {number(final.step)}, {where('end', final.segment)}"
         if final.missing:
             parts.append(f"{title}: the {final.missing} run never reached this end")
         else:
             parts.append(comparison_table(final.components, title=title))
-        parts.append("")
+        parts += [*promises_told(final.components), ""]
     lost = result.lost_seconds
     parts.append(
         f"Wall time: {seconds(result.undisturbed_seconds)} undisturbed, {seconds(result.killed_seconds)} with "
         f"{counted(len(result.kills), 'kill')}: {seconds(abs(lost))} {'lost' if lost >= 0 else 'gained'}."
     )
-    parts += ["Left out, because they hold wall-clock times:", *(f"  {leaf}" for leaf in result.left_out)]
+    parts.append(
+        "Wall-clock times were not compared, everything else was."
+        + (" They are:" if verbose else " A list of them: --verbose.")
+    )
+    if verbose:
+        parts += [f"  {leaf}" for leaf in result.left_out]
     if result.directory is not None:
         parts.append(f"Kept in {result.directory}")
-    verdict = "equal" if result.equal else "different"
-    parts.append(f"{shlex.join(result.command)}: {verdict}")
+    parts.append(f"{shlex.join(result.command)}: {verdict_told(result)}")
     return parts
+
+
+def resumed_told(result: ProveResult) -> str:
+    """Return how many kills tested a resume: one that is followed by a start from step 0 tests nothing."""
+    kills, again = len(result.kills), len(result.kills) - result.resumed
+    return f"Kills followed by a resume from a checkpoint after step 0: {result.resumed} of {kills}." + (
+        f" After the other {again} it began again at step 0, which tests no resume." if again else ""
+    )
+
+
+def verdict_told(result: ProveResult) -> str:
+    """Return the answer, with what it does not cover."""
+    rows = [row for final in result.finals for row in final.components]
+    parts = list(dict.fromkeys(promises_told(rows)))
+    if result.verdict == "equal as far as captured":
+        return f"equal as far as captured: {'; '.join(parts)}"
+    if result.verdict == "not proved":
+        return f"not proved: what the checkpoints hold is equal, but {'; '.join(parts)}"
+    return result.verdict
 
 
 def starts_table(result: ProveResult) -> Table:
@@ -154,4 +196,10 @@ def document(result: ProveResult) -> dict[str, Any]:
         row["equal"] = final.equal
         for component, line in zip(final.components, row["components"], strict=True):
             line["equal"] = component.equal
-    return {"equal": result.equal, "lost_seconds": result.lost_seconds, **found}
+    return {
+        "verdict": result.verdict,
+        "equal": result.equal,
+        "resumed": result.resumed,
+        "lost_seconds": result.lost_seconds,
+        **found,
+    }

@@ -6,16 +6,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.state.snapshot import Snapshot
 
 DEPTH = 4
 """So many levels down a directory is searched for runs."""
+MOST = 10_000
+"""So many directories are looked into; who names `/` has not named a root."""
+NO_FILES = frozenset(map(Path, ("/proc", "/sys", "/dev")))
+"""File systems of the kernel."""
 NEXT = "See what is there with: unbroken ls"
 
 
@@ -39,6 +47,30 @@ class Target:
         if not commits:
             raise ConfigError(f"{self.path} holds no checkpoint yet.", hint="Train until the first save.")
         return commits[0]
+
+    def load(self, commit: Commit, components: Collection[str] | None = None) -> Snapshot:
+        """Return the state of a checkpoint, or some components of it.
+
+        Raises:
+            CorruptObject: it is damaged; the hint names one to try instead.
+        """
+        with self.reading(commit):
+            return self.repository.load(commit, components)
+
+    @contextmanager
+    def reading(self, commit: Commit) -> Generator[None, None, None]:
+        """Add to an error of a damaged checkpoint what to do now."""
+        try:
+            yield
+        except CorruptObject as error:
+            older = next((c for c in self.repository.commits() if c.sequence < commit.sequence), None)
+            instead = "" if older is None else f"The one before may be whole: {self.path}@{older.step}. "
+            raise CorruptObject(
+                f"The checkpoint of step {commit.step} cannot be read: {error.message}",
+                hint=f"{instead}Which are whole says: unbroken verify {self.path}",
+                key=error.key,
+                digest=error.digest,
+            ) from error
 
 
 def run_of(text: str, *, step: int | None = None) -> Target:
@@ -95,16 +127,39 @@ def runs_below(path: Path, *, depth: int = DEPTH) -> list[Path]:
     """Return the directories of all runs under `path`, sorted; a run is not searched for others.
 
     A script's root often lies below the directory that a person thinks of (`runs/dqn` in `runs`), so
-    the search goes some levels down.
+    the search goes some levels down. What may not be read is passed over.
+
+    Raises:
+        ConfigError: there are too many directories to look into.
     """
-    if (path / FORMAT).is_file():
-        return [path]
-    if depth == 0:
+    found: list[Path] = []
+    level = [path]
+    seen = 0
+    for _ in range(depth + 1):
+        below: list[Path] = []
+        for directory in level:
+            seen += 1
+            if seen > MOST:
+                raise ConfigError(
+                    f"{path} holds more than {MOST:,} directories.", hint="Name one nearer to the runs."
+                )
+            if os.access(directory / FORMAT, os.F_OK):  # False, not an error, where we may not look
+                found.append(directory)
+            else:
+                below += _directories(directory)
+        level = below
+    return sorted(found)
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            names = [
+                e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)
+            ]
+    except OSError:  # another user's, or gone meanwhile
         return []
-    below = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
-    return [
-        run for entry in below if not entry.name.startswith(".") for run in runs_below(entry, depth=depth - 1)
-    ]
+    return [path / name for name in sorted(names) if path / name not in NO_FILES]
 
 
 def at_step(repository: Repository, run: Path, at: str) -> Commit:

@@ -1,7 +1,8 @@
 """A proof: one undisturbed run, one that is killed and restarted, and the comparison of their ends.
 
 Invariant: the answer "equal" is given only if every kill happened, at least one restart restored a
-checkpoint after step 0, and both runs came to their end. Everything else is an error, never a pass.
+checkpoint after step 0, both runs came to their end, and their checkpoints hold every part of the state.
+Everything else is an error or another answer, never a pass.
 
 It does not promise that the script is deterministic by itself: one that is not is found different.
 """
@@ -36,7 +37,7 @@ class Observer(Protocol):
     """Who wants to know how a proof is going."""
 
     def begins(self, what: str, steps: int) -> None:
-        """A run begins; `steps` is how many it will take, 0 if unknown."""
+        """A phase begins; `steps` is how many it will take, 0 if unknown."""
         ...
 
     def reached(self, step: int) -> None: ...
@@ -90,7 +91,8 @@ def prove(
     except Unproved as error:
         workspace.tidy()
         # Kept: the script's output is what the user needs now.
-        error.hint = f"{error.hint} The script's output is in {directory / 'output'}.".strip()
+        mine = "" if keep is not None else f"; {directory} is kept for you to look at, and yours to delete"
+        error.hint = f"{error.hint} The script's output is in {directory / 'output'}{mine}.".strip()
         raise
     except BaseException:
         if keep is None:
@@ -129,6 +131,7 @@ class _Proof:
         starts = self.run_killed(moments, copied, steps=steps, patience=patience)
         killed_seconds = time.monotonic() - began
         work.tidy()
+        self.observer.begins("comparison of the two ends", 0)
         return ProveResult(
             command=self.command,
             target=self.target,
@@ -273,7 +276,11 @@ class _Proof:
         code = process.exit_code
         if code:
             how = f"was ended by signal {-code}" if code < 0 else f"failed with exit status {code}"
-            raise Unproved(f"The script {how} ({what}).", log=tail(process.err))
+            raise Unproved(
+                f"The script {how} ({what}).",
+                log=tail(process.err),
+                hint="Run it once by itself and mend what it reports.",
+            )
 
 
 def resume_of(record: HistoryRecord, job: str, copied: Commit | None) -> Resume:

@@ -75,7 +75,5 @@ def compare_finals(undisturbed: Path, killed: Path) -> tuple[FinalComparison, ..
             continue
         a = Repository.open(undisturbed, job).load(before)
         b = Repository.open(killed, job).load(after)
-        found.append(
-            FinalComparison(job=job, segment=segment, step=before.step, components=compared(a, b))
-        )
+        found.append(FinalComparison(job=job, segment=segment, step=before.step, components=compared(a, b)))
     return tuple(found)

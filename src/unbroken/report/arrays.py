@@ -126,10 +126,11 @@ class Arrays:
         """Return the `state_dict` of every module that opens a component, by the module's place.
 
         A module of another component below one of these (a target network) belongs to it, as it does
-        in the program: load that component too.
+        in the program: load that component too. A module whose tensors are all another's (an actor that a
+        policy holds too) is left out: the larger one says everything.
         """
         component = self._snapshot.components[name]
-        found: dict[str, dict[str, NamedArray]] = {}
+        found: dict[str, list[_Tensor]] = {}
         for place, root in component.roots.items():
             tensors = list(self._module(root, component, "", frozenset()))
             # Names of two modules may be the same, and then the table names one of them only; where it
@@ -137,8 +138,12 @@ class Arrays:
             named = all(id(t.node) in self._tabled for t in tensors if not t.is_buffer)
             kept = [t for t in tensors if not (t.is_buffer and named and id(t.node) not in self._tabled)]
             if kept:
-                found[place] = {tensor.name: tensor.array for tensor in kept}
-        return found
+                found[place] = kept
+        return {
+            place: {tensor.name: tensor.array for tensor in tensors}
+            for place, tensors in found.items()
+            if not any(_is_part(tensors, other) for at, other in found.items() if at != place)
+        }
 
     def _module(
         self, value: Value, component: Component, prefix: str, above: frozenset[int]
@@ -181,6 +186,12 @@ class Arrays:
         except (TypeError, ValueError) as error:
             raise CorruptObject(f"A tensor in {home.name} leaves its memory: {error}.") from error
         return NamedArray(dtype, _padded(values, shape))
+
+
+def _is_part(tensors: list[_Tensor], other: list[_Tensor]) -> bool:
+    """Whether `other` holds all of `tensors` and more."""
+    mine, theirs = ({id(tensor.node) for tensor in one} for one in (tensors, other))
+    return mine < theirs
 
 
 def _array(node: Array, component: Component) -> NDArray[Any]:

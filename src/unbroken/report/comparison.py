@@ -1,23 +1,40 @@
-"""What differs between two checkpoints, component by component."""
+"""What differs between two checkpoints, component by component.
+
+Invariant: "equal" is never said without a word of what a component does not promise. Two states may be
+equal only because the part that differs is in neither of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from unbroken.capture.volatile import without_clocks
+from unbroken.engine.changes import within
+from unbroken.report.quantity import number
 from unbroken.report.table import Cell, Column, Table
-from unbroken.state.diff import LeafDifference
+from unbroken.report.tree import leaves
+from unbroken.state.diff import LeafDifference, compare
+from unbroken.state.snapshot import Component, Promise, Snapshot
+from unbroken.types import Fidelity, worse
 
 PLACE_WIDTH = 100
 VALUE_WIDTH = 40
+EXACT = Promise(Fidelity.EXACT)
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentComparison:
-    """One component of two checkpoints. `differences` is in the order in which the state is walked."""
+    """One component of two checkpoints.
+
+    `leaves` is how many there are to compare; `promise` the worse of what the two promise.
+    `differences` is in the order in which the state is walked, the tensors of modules before the rest.
+    """
 
     component: str
     differences: tuple[LeafDifference, ...] = ()
+    leaves: int = 0
+    promise: Promise = EXACT
 
     @property
     def equal(self) -> bool:
@@ -29,34 +46,72 @@ class ComponentComparison:
         return self.differences[0] if self.differences else None
 
 
-def by_component(
-    components: Sequence[str], differences: Iterable[LeafDifference]
-) -> tuple[ComponentComparison, ...]:
-    """Group differences by their component; components without any are equal."""
-    found: dict[str, list[LeafDifference]] = {name: [] for name in components}
-    for difference in differences:
-        found.setdefault(difference.component, []).append(difference)
-    return tuple(ComponentComparison(name, tuple(leaves)) for name, leaves in found.items())
+def compared(a: Snapshot, b: Snapshot, *, wall_clock: bool = False) -> tuple[ComponentComparison, ...]:
+    """Compare two states. Leaves that hold wall-clock times count only with `wall_clock`."""
+    found = compare(a, b)
+    if not wall_clock:
+        found = without_clocks(found, a, b)
+    names = sorted({*a.components, *b.components})
+    return tuple(
+        ComponentComparison(
+            name,
+            _weights_first((d for d in found if d.component == name), a, b),
+            max(_count(snapshot.components.get(name)) for snapshot in (a, b)),
+            worse(a.promises.get(name, EXACT), b.promises.get(name, EXACT)),
+        )
+        for name in names
+    )
+
+
+def _weights_first(differences: Iterable[LeafDifference], *snapshots: Snapshot) -> tuple[LeafDifference, ...]:
+    """Return differences with those in the tensors of modules first: they are what people look for."""
+    weights = frozenset(
+        place
+        for snapshot in snapshots
+        for component in snapshot.components.values()
+        for table in component.tensors.values()
+        for place in table.values()
+    )
+    return tuple(sorted(differences, key=lambda d: not within(d.place, weights)))
+
+
+def _count(component: Component | None) -> int:
+    return 0 if component is None else sum(1 for _ in leaves(component))
 
 
 def comparison_table(rows: Sequence[ComponentComparison], *, title: str = "") -> Table:
-    """Return the table of components: equal, or the first differing leaf and how far off it is."""
-    columns = (
-        Column("component"),
-        Column("result"),
-        Column("leaves", numeric=True),
-        Column("first differing leaf"),
-        Column("off by"),
-    )
+    """Return the table of components; what differs has columns only where something does."""
+    columns = [Column("component"), Column("result"), Column("leaves", numeric=True)]
+    differs = any(not row.equal for row in rows)
+    if differs:
+        columns += [Column("differ", numeric=True), Column("first differing leaf"), Column("off by")]
     table = Table(columns, title=title)
     for row in rows:
         first = row.first
-        if first is None:
-            table.add(row.component, Cell("equal", "good"), "", "", "")
+        if first is not None:
+            far = (number(len(row.differences)), shortened(first.place), off_by(first))
+            table.add(row.component, Cell("different", "bad"), number(row.leaves), *far)
         else:
-            count = str(len(row.differences))
-            table.add(row.component, Cell("different", "bad"), count, shortened(first.place), off_by(first))
+            nothing = ("0", "-", "-") if differs else ()
+            table.add(row.component, _equal(row.promise), number(row.leaves), *nothing)
     return table
+
+
+def _equal(promise: Promise) -> Cell:
+    if promise.fidelity is Fidelity.EXACT:
+        return Cell("equal", "good")
+    if promise.fidelity is Fidelity.APPROXIMATE:
+        return Cell("equal, approximate", "quiet")
+    return Cell("equal as far as captured", "bad")
+
+
+def promises_told(rows: Iterable[ComponentComparison]) -> list[str]:
+    """Return one line for each component that does not promise to be exact, with its reason."""
+    return [
+        f"{row.component} is {row.promise.fidelity.value}: {row.promise.reason}"
+        for row in rows
+        if row.promise.fidelity is not Fidelity.EXACT
+    ]
 
 
 def off_by(leaf: LeafDifference) -> str:

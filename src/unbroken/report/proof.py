@@ -1,12 +1,20 @@
-"""What a proof found: the kills, what each restart came back to, and whether the two ends are equal."""
+"""What a proof found: the kills, what each restart came back to, and whether the two ends are equal.
+
+Invariant: what no checkpoint holds cannot be compared, so where a part is not captured the answer is
+never "equal".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from unbroken.report.comparison import ComponentComparison
+from unbroken.types import Fidelity
+
+Verdict: TypeAlias = Literal["equal", "equal as far as captured", "not proved", "different"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +60,19 @@ class FinalComparison:
 
     @property
     def equal(self) -> bool:
+        """Whether nothing differs in what the two checkpoints hold."""
         return not self.missing and all(row.equal for row in self.components)
+
+    @property
+    def worst(self) -> Fidelity:
+        """The least that a component promises."""
+        order = list(Fidelity)
+        return max((row.promise.fidelity for row in self.components), key=order.index, default=order[0])
+
+    @property
+    def whole(self) -> bool:
+        """Whether the checkpoints hold every part, at least approximately."""
+        return self.worst is not Fidelity.NOT_CAPTURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +94,23 @@ class ProveResult:
 
     @property
     def equal(self) -> bool:
-        """Whether the killed run ended exactly as the undisturbed one."""
-        return bool(self.finals) and all(final.equal for final in self.finals)
+        """Whether the killed run ended as the undisturbed one, and every part of it was compared."""
+        return self.verdict in ("equal", "equal as far as captured")
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer: what differs outweighs what could not be compared."""
+        if not self.finals or not all(final.equal for final in self.finals):
+            return "different"
+        if not all(final.whole for final in self.finals):
+            return "not proved"
+        exact = all(final.worst is Fidelity.EXACT for final in self.finals)
+        return "equal" if exact else "equal as far as captured"
+
+    @property
+    def resumed(self) -> int:
+        """How many restarts went on from a checkpoint after step 0: only these test a resume."""
+        return sum(any(resume.restored for resume in start.resumes) for start in self.starts)
 
     @property
     def kills(self) -> tuple[Kill, ...]:

@@ -1,0 +1,48 @@
+"""What is said of two states: how much was compared, what comes first, and what "equal" does not cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.report.comparison import compared, comparison_table, promises_told
+from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.types import Fidelity
+
+
+def snapshot(**roots: object) -> Snapshot:
+    return GraftSource(roots, policy_of_loaded()).capture()
+
+
+def test_equal_components_say_how_many_leaves_were_compared() -> None:
+    one, other = (snapshot(a=np.zeros(3), b=[1, "x", [2.5]]) for _ in range(2))
+    (row,) = compared(one, other)
+    assert (row.equal, row.leaves) == (True, 4)
+    table = comparison_table([row])
+    assert [column.name for column in table.columns] == ["component", "result", "leaves"]
+
+
+def test_weights_come_before_other_attributes_of_a_module() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    one = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    other = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    other.eval()  # `training` stands before the parameters
+    rows = {row.component: row for row in compared(snapshot(net=one), snapshot(net=other))}
+    row = rows["policy_weights"]
+    assert row.first is not None
+    assert "/weight/" in row.first.place
+    assert row.first.distance is not None
+    assert {d.place for d in row.differences} >= {"net/training"}
+
+
+@pytest.mark.parametrize("fidelity", [Fidelity.APPROXIMATE, Fidelity.NOT_CAPTURED])
+def test_equal_is_not_said_alone_of_what_is_not_exact(fidelity: Fidelity) -> None:
+    one, other = snapshot(a=1), snapshot(a=1)
+    other.promises["training_state"] = Promise(fidelity, "a: nobody knows")
+    rows = compared(one, other)
+    plain = comparison_table(rows).plain()
+    assert "equal" in plain
+    assert plain.splitlines()[1].split("  ")[1] != "equal"
+    assert promises_told(rows) == [f"training_state is {fidelity.value}: a: nobody knows"]

@@ -20,6 +20,7 @@ from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal
 from unbroken.store.memory import MemoryStore
+from unbroken.types import Epoch
 
 from .states import meta, noise, same, snapshot, tokens
 
@@ -252,3 +253,25 @@ def test_a_damaged_record_keeps_everything_until_it_is_past_its_time(run: Path) 
         writer.retain(plan_retention(repository.commits(), keep_last=2))
     assert not record.exists()
     assert not (run / newest.directory).exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"record": "format", "ver', b"\x00" * 50])
+def test_a_damaged_format_record_costs_no_checkpoint(run: Path, damage: bytes) -> None:
+    before = fresh(run).commits()
+    (run / layout.FORMAT).write_bytes(damage)
+    reader = fresh(run)
+    assert reader.commits() == before
+    assert [fault.key for fault in reader.broken()] == [layout.FORMAT]
+    with Repository.open(run.parent, "job", create=True).writer(token=tokens(7)) as writer:
+        writer.write(snapshot(b"next", SHARED, step=2), meta(2))
+    mended = fresh(run)
+    assert mended.broken() == []
+    assert [commit.step for commit in mended.commits()] == [2, 1, 0]
+
+
+def test_a_removed_claim_leaves_its_number_taken(run: Path) -> None:
+    (run / layout.epoch(Epoch(2))).unlink()
+    with fresh(run).writer(token=tokens(7)) as writer:
+        assert writer.epoch == 3
+        writer.write(snapshot(b"next", SHARED, step=2), meta(2))
+    assert [commit.step for commit in fresh(run).commits()] == [2, 1, 0]

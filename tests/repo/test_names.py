@@ -53,7 +53,9 @@ def test_foreign_write_ids_have_no_epoch(name: str) -> None:
     assert names.epoch_of(name) is None
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "-x", ".hidden", "a\n", "ä", "x" * 129])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a\\b", "-x", ".hidden", "a\n", "ä", "x" * 129, " x", "x ", "a@1"]
+)
 def test_unusable_job_names_are_refused(name: str) -> None:
     assert not names.is_job(name)
     with pytest.raises(ConfigError, match="name of a run"):
@@ -68,3 +70,8 @@ def test_usable_job_names_are_returned() -> None:
 def test_a_write_id_needs_a_token(token: str) -> None:
     with pytest.raises(ConfigError, match="write id"):
         names.write_id(token, Epoch(1))
+
+
+@pytest.mark.parametrize("name", ["rl_model", "my model", "ppo lr=0.1,seed=3", "_x", "v1.2+fix", "x" * 128])
+def test_names_that_people_give_their_runs_are_taken(name: str) -> None:
+    assert names.check_job(name) == name

@@ -240,7 +240,7 @@ def test_a_run_of_a_newer_version_is_refused() -> None:
         Repository.over(store, "job")
 
 
-def test_a_damaged_format_record_is_replaced_only_in_an_empty_run() -> None:
+def test_a_damaged_format_record_stops_where_nothing_else_tells_the_version() -> None:
     store = MemoryStore()
     store.put(layout.FORMAT, b'{"record": "fo')
     with pytest.raises(CorruptObject):
@@ -249,6 +249,8 @@ def test_a_damaged_format_record_is_replaced_only_in_an_empty_run() -> None:
     with repository.writer() as writer:
         writer.write(snapshot(), meta(1))
     store.put(layout.FORMAT, b'{"record": "fo')
+    for key in store.list(layout.COMMITS):
+        store.put(key, b"nothing that can be read")
     with pytest.raises(CorruptObject):
         Repository.over(store, "job", create=True)
 

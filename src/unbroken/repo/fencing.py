@@ -79,6 +79,8 @@ def read_epochs(store: ByteStore, *, known: dict[Epoch, Sequence] | None = None)
         if (claimed := layout.epoch_number(key)) is not None:
             highest = max(highest, claimed)
         elif (number := names.epoch_start_number(key)) is not None:
+            # Where somebody has removed the claim of an epoch, its start still says that it was taken.
+            highest = max(highest, number)
             if known is not None and number in known:
                 starts[number] = known[number]
                 continue

@@ -21,7 +21,7 @@ TOKEN_DIGITS = 12
 LOCK = "lock"
 """The file that the operating system's lock is taken on. Empty, and no object of the format."""
 
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_JOB = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._ =+,-]{0,126}[A-Za-z0-9._=+,-])?")
 _TOKEN = re.compile(r"[0-9a-f]{12}")
 _WRITE_ID = re.compile(r"[0-9a-f]{12}e([1-9][0-9]{0,9})")
 _STEP_OBJECT = re.compile(r"(steps/step_([0-9]{12,18})-([0-9a-f]{12}e[1-9][0-9]{0,9}))/([^/]+)")
@@ -36,12 +36,13 @@ def check_job(name: str) -> str:
     """Return `name` if it can be a run's directory.
 
     Raises:
-        ConfigError: it is empty, too long, or holds anything but letters, digits, `.`, `_` and `-`.
+        ConfigError: it is empty, too long, or holds anything but letters, digits, spaces and `._=+,-`.
     """
     if not is_job(name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a run.",
-            hint="Use up to 128 letters, digits, dots, dashes and underscores, starting with a letter or digit.",
+            f"{name[:140]!r} cannot be the name of a run.",
+            hint="Use up to 128 letters, digits, spaces and characters of ._=+,- , and begin with a letter,"
+            " a digit or an underscore.",
         )
     return name
 

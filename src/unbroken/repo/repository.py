@@ -13,9 +13,8 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 
-from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, StoreUnavailable, UnsupportedFormat
 from unbroken.format import layout, wire
 from unbroken.format import manifest as manifests
 from unbroken.format.compression import Compression
@@ -29,6 +28,7 @@ from unbroken.repo.fault import ObjectFault
 from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
+from unbroken.repo.roots import check_directory, directory_of
 from unbroken.repo.seal import seal, unseal, unseal_json
 from unbroken.repo.workers import Workers, read_workers
 from unbroken.repo.writer import RunWriter
@@ -49,6 +49,7 @@ class Repository:
         self.job = names.check_job(job)
         self._index = BlobIndex(store)
         self._starts: dict[Epoch, Sequence] = {}
+        self._format: ObjectFault | None = None
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], job: str, *, create: bool = False) -> Repository:
@@ -59,7 +60,16 @@ class Repository:
             UnsupportedFormat: it was written by a newer version, or needs a feature that this one lacks.
         """
         names.check_job(job)
-        return cls.over(LocalStore(_local(root) / job), job, create=create)
+        path = check_directory(directory_of(root))
+        try:
+            return cls.over(LocalStore(path / job), job, create=create)
+        except StoreUnavailable as error:
+            if path.exists():
+                raise
+            # Not in passing, as the store must assume: such a file system (/proc) makes no directories.
+            raise ConfigError(
+                f"{path} cannot be made: {error.message}", hint="Choose another directory."
+            ) from error
 
     @classmethod
     def over(cls, store: ByteStore, job: str, *, create: bool = False) -> Repository:
@@ -76,11 +86,18 @@ class Repository:
             data = store.get(layout.FORMAT)
         try:
             _check_format(data)
-        except CorruptObject:
-            # A store whose writes are not atomic leaves half of it when the first start is cut off.
-            if not create or store.list(layout.COMMITS):
+        except CorruptObject as error:
+            # It says the same for every run of this version, so commits that can be read say it as well:
+            # one bit here is no reason to lose them. A run without any was cut off at its first start.
+            held = store.list(layout.COMMITS)
+            if held and not repository.commits():
                 raise
-            store.put(layout.FORMAT, seal(FormatRecord()))
+            if create:
+                store.put(layout.FORMAT, seal(FormatRecord()))
+            elif held:
+                repository._format = ObjectFault("", layout.FORMAT, "", error.message)
+            else:
+                raise
         return repository
 
     def commits(self) -> list[Commit]:
@@ -94,7 +111,8 @@ class Repository:
     def broken(self) -> list[ObjectFault]:
         """Return the commit records, epoch starts and indexes that cannot be read."""
         self._index.refresh()
-        return [*self._log().broken, *self._index.damaged.values()]
+        format_ = [] if self._format is None else [self._format]
+        return [*format_, *self._log().broken, *self._index.damaged.values()]
 
     def _log(self) -> CommitLog:
         return read_log(self.store, starts=self._starts)
@@ -224,7 +242,7 @@ class Repository:
 
 def jobs(root: str | os.PathLike[str]) -> list[str]:
     """Return the names of the runs below `root`, sorted."""
-    base = _local(root)
+    base = check_directory(directory_of(root))
     if not base.is_dir():
         return []
     return sorted(
@@ -237,15 +255,3 @@ def jobs(root: str | os.PathLike[str]) -> list[str]:
 def _check_format(data: bytes) -> None:
     unseal_json(data, key=layout.FORMAT)
     decode_format(data, key=layout.FORMAT)
-
-
-def _local(root: str | os.PathLike[str]) -> Path:
-    text = os.fspath(root)
-    if "://" in text:
-        raise ConfigError(f"The root {text!r} is not a directory.", hint="Give a path.")
-    if not text:
-        raise ConfigError("The root is empty.", hint="Give a path.")
-    path = Path(text).expanduser()
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"{path} is a file, not a directory.", hint="Choose another root.")
-    return path

@@ -9,6 +9,7 @@ Not promised: speed. Every byte of the chosen checkpoint is read and checked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -173,7 +174,7 @@ def resume_run(
             reasons=reasons,
             damaged=frozenset(evidence.damaged),
             steps_lost=_steps_lost(traces, result),
-            where=f"{settings.root}/{settings.job}",
+            where=os.fspath(settings.directory),
         )
 
 

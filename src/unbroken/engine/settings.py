@@ -20,6 +20,7 @@ from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
+from unbroken.repo.roots import directory_of
 
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
 WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
@@ -55,10 +56,8 @@ class Settings:
     document_format: DocumentFormat = "json"
 
     def __post_init__(self) -> None:
-        root: object = self.root  # whatever a caller without a type checker has given
-        if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
-            raise ConfigError(f"root must be a directory, not {root!r}.", hint='For example root="runs/dqn".')
-        object.__setattr__(self, "job", check_job(self.job or _job_from(os.fspath(root))))
+        directory = directory_of(self.root)
+        object.__setattr__(self, "job", check_job(self.job or _job_from(directory)))
         object.__setattr__(self, "every", Every.of(self.every))
         if isinstance(self.allow_changed, str):
             raise ConfigError(
@@ -83,6 +82,11 @@ class Settings:
             raise ConfigError(
                 'resume="best" needs a metric to choose by.', hint='Give best=Best("eval/mean_reward").'
             )
+
+    @property
+    def directory(self) -> Path:
+        """Where the run lies."""
+        return Path(self.root).expanduser() / self.job
 
     @property
     def interval(self) -> Every:
@@ -117,8 +121,8 @@ class Settings:
         return ", ".join(PREFIX + name.upper() for name in changed)
 
 
-def _job_from(root: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(root).resolve().name).lstrip("._-")
+def _job_from(root: Path) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).lstrip("._-")
     return name[:128] or "run"
 
 

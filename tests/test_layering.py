@@ -27,6 +27,10 @@ LAYERS = (
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {"", "__main__", "sb3", "testing"}
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
+ADAPTERS = {"sb3": {"sb3"}, "loop": {"loop", "delegate", "untracked"}}
+"""Each adapter and the modules or folders in `adapters/` that are its own."""
+SUITES = {"store_suite": "store", "faulty_store": "store", "faulty_system": "store", "env_oracle": "capture"}
+"""Each module in `testing/` and the highest layer whose contract it is about."""
 FRAMEWORKS = frozenset(
     {"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"}
 )
@@ -78,6 +82,27 @@ def test_imports_go_downward(file: Path) -> None:
         there = parts[1]
         assert there in RANK, f"{name} is a public face, above all layers"
         assert RANK[there] <= RANK[here], f"{here} must not know {name}"
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if layer_of(f) == "adapters"], ids=str)
+def test_adapters_do_not_know_each_other(file: Path) -> None:
+    part = file.with_suffix("").parts[1]
+    if part == "__init__":
+        assert imports_of(file) == set()
+        return
+    own = next((parts for parts in ADAPTERS.values() if part in parts), None)
+    assert own is not None, f"{part} belongs to no adapter: add it to ADAPTERS"
+    known = {name.split(".")[2] for name in imports_of(file) if name.startswith("unbroken.adapters.")}
+    assert known <= own
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if layer_of(f) == "testing"], ids=str)
+def test_what_is_shipped_for_tests_knows_its_contract_and_what_lies_below(file: Path) -> None:
+    highest = RANK[SUITES[file.stem]] if file.stem != "__init__" else -1
+    for name in imports_of(file):
+        parts = name.split(".")
+        if parts[0] == "unbroken" and parts[1] != "testing":
+            assert RANK[parts[1]] <= highest, f"{file} must not know {name}"
 
 
 @every_file

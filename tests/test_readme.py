@@ -41,7 +41,22 @@ def test_the_commands_it_names_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/requirements.md"])
+def test_the_versions_it_names_are_those_that_are_required() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    project = (ROOT / "pyproject.toml").read_text()
+    for package, name in {
+        "stable-baselines3": "Stable-Baselines3",
+        "torch": "PyTorch",
+        "gymnasium": "Gymnasium",
+    }.items():
+        found = re.search(rf'"{package}>=([\d.]+)', project)
+        assert found is not None
+        assert f"{name} {found[1]} or newer" in text
+    assert 'requires-python = ">=3.10"' in project
+    assert "Python 3.10 or newer" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/guide.md", "docs/requirements.md"])
 def test_links_point_to_files(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]

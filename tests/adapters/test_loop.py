@@ -74,7 +74,7 @@ def test_killed_three_times_it_ends_as_if_it_had_never_stopped(undisturbed: Path
     assert "goes on at step 0" in run_example(root, kill_at=401, expect=-9)  # a save may be under way
     told = run_example(root, kill_at=1199, expect=-9)  # the very last step
     assert "goes on at step" in told
-    assert "last end: soft" in told
+    assert "killed or crashed" in told
     assert "exact: all 7 parts" in run_example(root)
     assert differing(undisturbed, root) == []
 

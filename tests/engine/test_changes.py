@@ -110,6 +110,52 @@ def test_references_are_compared_by_place_so_that_numbers_may_shift() -> None:
     assert [change.place for change in found] == ["a"]
 
 
+class Box:
+    def __init__(self, size: int = 3, left: int = 0) -> None:
+        self.size = [size, "x"]
+        self.left = left
+
+
+def spaces(first: Box, *others: Box) -> Snapshot:
+    return capture({"a": [first], "b": list(others)}, POLICY, contents=False)
+
+
+def test_equal_objects_are_as_good_as_one_that_is_met_twice() -> None:
+    once, twice = Box(), Box()
+    shared, apart = spaces(once, once, once), spaces(once, twice, twice)
+    assert find_changes(shared, apart, shared) == []
+    assert find_changes(apart, shared, apart) == []
+
+
+def test_what_is_in_them_is_compared_all_the_same() -> None:
+    once, other = Box(), Box(left=7)
+    shared, apart = spaces(once, once, once), spaces(once, other, other)
+    found = [str(change) for change in find_changes(shared, apart, shared)]
+    assert found == ["b/0/left: 0 -> 7", "b/1/left: 0 -> 7"]
+
+
+def test_references_that_lead_elsewhere_are_compared_by_what_is_there() -> None:
+    def state(second: Box) -> Snapshot:
+        first = Box()
+        return capture({"a": [first, second], "b": [first], "c": [second]}, POLICY, contents=False)
+
+    def crossed(second: Box) -> Snapshot:
+        first = Box()
+        return capture({"a": [first, second], "b": [second], "c": [first]}, POLICY, contents=False)
+
+    assert find_changes(state(Box()), crossed(Box()), state(Box())) == []
+    found = find_changes(state(Box(left=1)), crossed(Box(left=1)), state(Box(left=1)))
+    assert [str(change) for change in found] == ["b/0/left: 0 -> 1", "c/0/left: 1 -> 0"]
+
+
+def test_a_short_list_of_plain_values_is_one_setting() -> None:
+    found = changes(skeleton(widths=[64, 64]), skeleton(steps=500))
+    assert found["agent/widths"][0] == "agent/widths: nothing -> [64, 64]"
+    (change,) = find_changes(skeleton(widths=[64, 64]), skeleton(widths=[32, 64]), skeleton(widths=[64, 64]))
+    assert str(change) == "agent/widths: [64, 64] -> [32, 64]"
+    assert usual_verdict(change) is Verdict.NEW_VALUE
+
+
 @pytest.mark.parametrize(
     ("names", "meant"),
     [

@@ -134,7 +134,7 @@ def test_the_line_says_what_came_back(root: Path) -> None:
     line = engine.resume().line
     engine.close()
     assert line == (
-        "unbroken: goes on at step 30 from the newest checkpoint · last end: soft"
+        "unbroken: goes on at step 30 from the newest checkpoint · the last process was killed or crashed"
         " · learning rate 0.5 · exact: all 2 parts"
     )
 
@@ -442,7 +442,7 @@ def test_what_does_not_fit_stops_the_start_and_never_falls_back(root: Path) -> N
     training = Training(width=8)
     with pytest.raises(StateMismatch) as raised:
         engine_of(training, root).resume()
-    assert raised.value.differences == ("training/net/weights: array <f8 [16, 16] -> array <f8 [8, 8]",)
+    assert raised.value.differences == ("training/net/weights: (16, 16) -> (8, 8)",)
     assert training.count == 0
     assert not training.net.weights.any()
     assert steps_of(root) == [30, 20, 10, 0]

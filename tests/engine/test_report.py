@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
 from unbroken.engine.report import ResumeReport, lowered
@@ -28,7 +30,7 @@ def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> No
     )
     assert report.text.splitlines() == [
         (
-            "unbroken: goes on at step 12,000 from an older checkpoint · last end: soft · learning rate 0.0003"
+            "unbroken: goes on at step 12,000 from an older checkpoint · the last process was killed or crashed · learning rate 0.0003"
             " · 10,000 buffer rows · 57 episodes"
             " · exact: policy_weights, replay_buffer; not exact: env_states"
         ),
@@ -45,6 +47,24 @@ def test_a_fresh_start_says_where_checkpoints_go() -> None:
     )
     assert report.line == "unbroken: starts at step 0 · checkpoints in runs/dqn · nothing captured yet"
     assert not report.restored
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_how_the_last_process_ended_is_said_in_plain_words(kind: FaultKind) -> None:
+    plan = RecoveryPlan(())
+    line = ResumeReport(tier=Tier.NEWEST, fault=EndOfProcess(kind), step=5, plan=plan, position="step").line
+    words = {"soft": "killed or crashed", "hard": "restarted", "data": "damaged"}
+    assert words.get(kind.value, "goes on at step 5 from the newest checkpoint · nothing") in line
+
+
+def test_a_finished_run_that_was_given_more_steps_says_both_ends() -> None:
+    report = ResumeReport(
+        tier=Tier.NEWEST, fault=EndOfProcess(FaultKind.CLEAN), step=4096, plan=RecoveryPlan(()), position="end", goes_on_to=5000, also=("saves every 2 events",),
+    )  # fmt: skip
+    assert report.line == (
+        "unbroken: had finished at step 4,096, goes on to 5,000 from the newest checkpoint"
+        " · saves every 2 events · nothing captured yet"
+    )
 
 
 def test_other_surroundings_leave_nothing_exact_and_nothing_better() -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from unbroken.state.nodes import (
     Array,
     Bytes,
@@ -65,11 +67,17 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class BirthLeaf:
-    """One entry of a state without contents. `text` is what people read, and what is compared."""
+    """One entry of a state without contents. `text` is all that shows of it, and what is compared."""
 
     component: str
     kind: LeafKind
     text: str
+    shown: str = ""
+    """A shorter form for people; empty if `text` is one."""
+    shape: tuple[int, ...] | None = None
+    """Of arrays and tensors."""
+    same_as: str = ""
+    """The place of the object that this is a reference to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +135,74 @@ def find_changes(birth: Snapshot, now: Snapshot, saved: Snapshot) -> list[Change
     What the checkpoint holds already is left out. Of an object that is new, gone or of another class
     only the topmost place is returned.
     """
-    before, after, kept = leaves(birth), leaves(now), leaves(saved)
+    before, after, kept = _Side(leaves(birth)), _Side(leaves(now)), _Side(leaves(saved))
     found: list[Change] = []
     whole: set[str] = set()
-    for place in sorted({*before, *after}, key=lambda p: p.split("/")):
-        a, b, c = before.get(place), after.get(place), kept.get(place)
-        if _text(a) == _text(b):
+    places = {*before.leaves, *after.leaves, *_behind_references(before, after)}
+    for place in sorted(places, key=lambda p: p.split("/")):
+        a, b = before.leaves.get(place), after.leaves.get(place)
+        if a is not None and b is not None and a.text == b.text:
             continue
         if any(ancestor in whole for ancestor in _ancestors(place)):
             continue
+        # References are followed: two objects that are equal are as good as one that is met twice, and
+        # a restore makes of both what they were in the checkpoint.
+        a, b = before.seen(place), after.seen(place)
+        if _text(a) == _text(b) or ((a is None or b is None) and place.endswith(_BASE)):
+            continue
         if a is None or b is None or a.kind != b.kind or a.kind == "structure":
             whole.add(place)
+        c = kept.leaves.get(place) or kept.seen(place)
         if _text(b) == _text(c):
             continue
         component = next(leaf.component for leaf in (b, a) if leaf is not None)
         found.append(Change(place, component, a, b, c))
+    return found
+
+
+class _Side:
+    """One of the three states."""
+
+    def __init__(self, found: dict[str, BirthLeaf]) -> None:
+        self.leaves = found
+
+    def behind(self, place: str) -> str:
+        """Return where that what is seen at `place` stands itself, through all references on the way."""
+        for _ in range(_LONGEST_WAY):
+            for top in (place, *_ancestors(place)):
+                leaf = self.leaves.get(top)
+                if leaf is not None and leaf.same_as:
+                    place = leaf.same_as + place[len(top) :]
+                    break
+            else:
+                break
+        return place
+
+    def seen(self, place: str) -> BirthLeaf | None:
+        """Return what is seen at `place`."""
+        return self.leaves.get(self.behind(place))
+
+    def below(self, place: str) -> set[str]:
+        """Return the rest of every place below `place`, which is no reference."""
+        return {at[len(place) :] for at in self.leaves if at.startswith(f"{place}/")}
+
+
+_LONGEST_WAY = 64
+_BASE = "/<base>"
+"""The array that an array is a view into: one that was unpickled is one, and holds the same."""
+
+
+def _behind_references(before: _Side, after: _Side) -> set[str]:
+    """Return the places behind references that lead elsewhere now than they did at birth.
+
+    Neither side has the object itself there, so what is in it would not be compared.
+    """
+    found: set[str] = set()
+    for place, a in before.leaves.items():
+        b = after.leaves.get(place)
+        if b is not None and a.same_as and b.same_as and a.text != b.text:
+            rest = before.below(before.behind(place)) | after.below(after.behind(place))
+            found |= {place + end for end in rest}
     return found
 
 
@@ -180,7 +241,7 @@ def _leaves(
         if isinstance(node, Link) and node.to == at:
             continue  # another component opens here and tells what stands here
         found[at] = _leaf(component, node, numbers)
-        if node is None or isinstance(node, (bool, int, float, str, Coded)):
+        if node is None or isinstance(node, (bool, int, float, str, Coded)) or _plain_items(node) is not None:
             continue  # what a codec wrote is one leaf: only the codec knows what its parts mean
         if isinstance(node, Scope):
             inside = {f"{at}/{root}": child for root, child in node.roots.items()}
@@ -197,15 +258,70 @@ def _leaf(component: str, node: Value, numbers: dict[int, str]) -> BirthLeaf:
     if isinstance(node, (Float, Int)):
         return BirthLeaf(component, "value", node.v)
     if isinstance(node, (Function, Method, Partial)):
-        return BirthLeaf(component, "callable", _callable(node))
-    if isinstance(node, Ref):
-        return BirthLeaf(component, "structure", f"the same as {numbers.get(node.to, node.to)}")
-    if isinstance(node, Link):
-        return BirthLeaf(component, "structure", f"the same as {node.to}")
+        return BirthLeaf(component, "callable", _callable(node), shown=_name_of_callable(node))
+    if isinstance(node, (Ref, Link)):
+        place = numbers.get(node.to, str(node.to)) if isinstance(node, Ref) else node.to
+        return BirthLeaf(component, "structure", f"the same as {place}", same_as=place)
     if isinstance(node, Coded):
         text, whole = _payload(node.v)
-        return BirthLeaf(component, "value" if whole else "structure", f"{node.c or node.k} {text}")
-    return BirthLeaf(component, "structure", _structure(node))
+        shape = _shape_of(node)
+        shown = _scalar(node) or (_shape(shape) if shape is not None else "")
+        kind: LeafKind = "value" if whole else "structure"
+        return BirthLeaf(component, kind, f"{node.c or node.k} {text}", shown=shown, shape=shape)
+    items = _plain_items(node)
+    if items is not None and isinstance(node, (List, Tuple)):
+        opened, closed = "[]" if isinstance(node, List) else ("(", ",)" if len(items) == 1 else ")")
+        shown = f"{opened}{', '.join(items)}{closed}"
+        return BirthLeaf(component, "value", f"{node.c}{shown}", shown=shown)
+    if isinstance(node, (Array, View, ObjectArray)):
+        return BirthLeaf(component, "structure", _structure(node), shown=_shape(node.s), shape=node.s)
+    text = _structure(node)
+    named = isinstance(node, (Object, External, Opaque, Class))
+    return BirthLeaf(component, "structure", text, shown=text.rpartition(":")[2] if named else "")
+
+
+_MOST_ITEMS = 16
+
+
+def _plain_items(node: Value) -> list[str] | None:
+    """Return the texts of a short list or tuple that holds nothing but plain values: one setting."""
+    if not isinstance(node, (List, Tuple)) or node.a or len(node.v) > _MOST_ITEMS:
+        return None
+    plain = all(item is None or isinstance(item, (bool, int, float, str, Float, Int)) for item in node.v)
+    return [_payload(item)[0] for item in node.v] if plain else None
+
+
+def _shape_of(node: Coded) -> tuple[int, ...] | None:
+    """Return the shape that a codec of tensors wrote."""
+    shape = node.v.v.get("shape") if isinstance(node.v, Dict) and node.v.v is not None else None
+    sizes = shape.v if isinstance(shape, (Tuple, List)) else [shape]
+    return tuple(n for n in sizes if isinstance(n, int)) if all(type(n) is int for n in sizes) else None
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _scalar(node: Coded) -> str:
+    """Return a numpy scalar as people write it; empty for anything else."""
+    parts = node.v.v if node.k == _NUMPY_SCALAR and isinstance(node.v, Dict) else None
+    d, v = (parts or {}).get("d"), (parts or {}).get("v")
+    if not isinstance(d, str) or not isinstance(v, Bytes) or v.b >= 0:
+        return ""
+    try:
+        return str(np.frombuffer(v.v, np.dtype(d))[0])
+    except (TypeError, ValueError, IndexError):
+        return ""
+
+
+_NUMPY_SCALAR = "numpy.scalar"
+
+
+def _name_of_callable(node: Function | Method | Partial) -> str:
+    if isinstance(node, Function):
+        name = node.q.rpartition(":")[2].rpartition(".")[2]
+        return "a lambda" if name == "<lambda>" else name
+    return _callable(node)
 
 
 def _callable(node: Function | Method | Partial) -> str:

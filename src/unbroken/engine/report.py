@@ -20,6 +20,12 @@ _FROM = {
     Tier.OLDER: "from an older checkpoint",
     Tier.REBUILT: "rebuilt from what was recorded",
 }
+_ENDS = {
+    FaultKind.SOFT: "the last process was killed or crashed",
+    FaultKind.HARD: "the host of the last process restarted, or is another one",
+    FaultKind.DATA: "a newer checkpoint is damaged",
+}
+"""How people speak of the end of the last process; of one that ended in order nothing is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +33,9 @@ class ResumeReport:
     """How one start went. `line` is the one sentence for people, `text` all of it.
 
     `changes` are what the user changed and what became of each; `reasons` say why checkpoints were
-    passed over; `warnings` what may change low bits. `steps_lost` is None where nobody knows.
+    passed over; `warnings` what may change low bits. `steps_lost` is None where nobody knows. `also` are
+    parts of the line that only the adapter knows; `goes_on_to` is the step to which a segment goes on that
+    had finished, because the user has asked for more.
     """
 
     tier: Tier
@@ -45,6 +53,8 @@ class ResumeReport:
     steps_lost: int | None = None
     seconds: float = 0.0
     where: str = ""
+    also: tuple[str, ...] = ()
+    goes_on_to: int | None = None
 
     @property
     def restored(self) -> bool:
@@ -66,11 +76,18 @@ class ResumeReport:
             if self.where:
                 parts.append(f"checkpoints in {self.where}")
         else:
-            verb = "had finished at" if self.finished else "goes on at"
-            parts = [f"{verb} step {self.step:,} {_FROM[self.tier]}"]
-            if self.fault.kind not in (FaultKind.NONE, FaultKind.CLEAN):
-                parts.append(f"last end: {self.fault.kind.value}")
+            parts = [self._restart]
+            if self.fault.kind in _ENDS:
+                parts.append(_ENDS[self.fault.kind])
+        parts += self.also
         return "unbroken: " + " · ".join([*parts, *_facts(self.facts), _exactness(self.promises)])
+
+    @property
+    def _restart(self) -> str:
+        if self.goes_on_to is not None:
+            return f"had finished at step {self.step:,}, goes on to {self.goes_on_to:,} {_FROM[self.tier]}"
+        verb = "had finished at" if self.finished else "goes on at"
+        return f"{verb} step {self.step:,} {_FROM[self.tier]}"
 
     @property
     def text(self) -> str:

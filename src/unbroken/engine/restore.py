@@ -10,10 +10,19 @@ Not promised: a way back once writing has begun. If it fails then, the process h
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
-from unbroken.engine.source import NamesVolatile, Source
+from unbroken.engine.source import NamesVolatile, Source, SpeaksPlainly
+from unbroken.engine.wording import (
+    Reword,
+    Words,
+    lines,
+    same_words,
+    subject_of,
+    words_of_change,
+    words_of_difference,
+)
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Graft
@@ -21,7 +30,7 @@ from unbroken.state.places import last_key
 from unbroken.state.snapshot import Snapshot
 
 SHOWN = 5
-_REPORTED = frozenset({"changed", "lost", "fresh", "removed", "replaced"})
+_REPORTED = frozenset({"changed", "lost", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
 _PROGRAMS_OWN = frozenset({"changed", "kept"})
 """Levels of what the program keeps as it built it: they explain what differs there, and below."""
@@ -32,30 +41,46 @@ class Judged:
     """The user's changes, sorted by what becomes of them."""
 
     keep: tuple[str, ...]
-    reports: tuple[str, ...]
-    errors: tuple[str, ...]
+    reports: tuple[Words, ...]
+    errors: tuple[Words, ...]
     error_places: frozenset[str]
+    only_strict: bool = False
+    """Whether every error is one only because strictness was asked for."""
 
 
 def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: Collection[str]) -> Judged:
     """Ask the source about every change; `strict` turns reports into errors, `allowed` lets one pass."""
+    reword = _reword_of(source)
     keep: list[str] = []
-    reports: list[str] = []
-    errors: dict[str, str] = {}
+    reports: list[Words] = []
+    errors: dict[str, Words] = {}
+    only_strict = True
     for change in changes:
         verdict = source.judge(change)
         if verdict is Verdict.SAVED:
             continue
-        permitted = named(change, allowed)
+        words = reword(change.place, words_of_change(change))
+        permitted = named(change, allowed) or words.subject in allowed
         if (verdict is Verdict.ERROR or strict) and not permitted:
-            errors[change.place] = str(change)
+            errors[change.place] = replace(words, effect="")
+            only_strict = only_strict and verdict is not Verdict.ERROR
             continue
         keep.append(change.place)
-        what = "the new one is used" if verdict is Verdict.NEW_VALUE else "starts fresh"
-        reports.append(
-            f"{change} ({'allowed, so the run is no longer exact' if verdict is Verdict.ERROR else what})"
-        )
-    return Judged(tuple(keep), tuple(reports), tuple(errors.values()), frozenset(errors))
+        effect = "allowed, so the run is no longer exact" if verdict is Verdict.ERROR else words.effect
+        reports.append(replace(words, effect=effect or _usual_effect(change, verdict)))
+    return Judged(
+        tuple(keep), tuple(reports), tuple(errors.values()), frozenset(errors), only_strict=only_strict
+    )
+
+
+def _usual_effect(change: Change, verdict: Verdict) -> str:
+    if verdict is Verdict.NEW_VALUE:
+        return "the new one is used"
+    return "starts fresh" if change.now is not None else "what it held is left out"
+
+
+def _reword_of(source: Source) -> Reword:
+    return source.reword if isinstance(source, SpeaksPlainly) else same_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +111,32 @@ def restore(
         RestoreFailed: writing failed, or the result is not what was saved.
     """
     changes = find_changes(birth, now, saved) if birth is not None else []
+    reword = _reword_of(source)
     judged = judge(source, changes, strict=strict, allowed=allowed)
     graft = source.plan(saved, keep=judged.keep, trusted=trusted)
     permitted = [d.place for d in graft.errors if within(d.place, allowed) or last_key(d.place) in allowed]
     if permitted:
         judged = Judged(
             (*judged.keep, *permitted),
-            (*judged.reports, *(f"{place}: kept as built (allowed)" for place in permitted)),
+            (*judged.reports, *(_allowed(place, reword) for place in permitted)),
             judged.errors,
             judged.error_places,
+            judged.only_strict,
         )
         graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    _refuse(graft, judged)
-    reports = [*judged.reports]
-    reports += [str(d) for d in graft.differences if d.level in _REPORTED and d.level != "replaced"]
+    _refuse(graft, judged, reword)
+    noted = [d for d in graft.differences if d.level in _REPORTED]
+    reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
     _apply(graft)
     state = _read_back(source, saved, graft, judged)
     return Restored(tuple(reports), bool(judged.keep), state)
 
 
-def _refuse(graft: Graft, judged: Judged) -> None:
+def _allowed(place: str, reword: Reword) -> Words:
+    return reword(place, Words(subject=subject_of(place), detail="kept as built", effect="allowed"))
+
+
+def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
     untrusted = [d for d in graft.differences if d.level == "untrusted"]
     if untrusted:
         raise Untrusted(
@@ -116,14 +147,21 @@ def _refuse(graft: Graft, judged: Judged) -> None:
         )
     # A change that was judged tells more than what the plan ran into at, or below, the same place.
     errors = [*judged.errors]
-    errors += [str(d) for d in graft.errors if not within(d.place, judged.error_places)]
+    found = [d for d in graft.errors if not within(d.place, judged.error_places)]
+    errors += [reword(d.place, words_of_difference(d)) for d in found]
     if errors:
         raise StateMismatch(
             "The checkpoint does not fit what this script has built; nothing was touched.",
-            hint="Start with the former settings, name what may differ in allow_changed={...}, or use"
-            " another run.",
-            differences=errors,
+            hint=_way_out(judged)
+            if judged.only_strict and not found
+            else "Start with the former settings, or use another run.",
+            differences=lines(errors),
         )
+
+
+def _way_out(judged: Judged) -> str:
+    names = ", ".join(f'"{name}"' for name in dict.fromkeys(words.subject for words in judged.errors))
+    return f"Start with the former settings, without strict=True, or with allow_changed={{{names}}}."
 
 
 def _apply(graft: Graft) -> None:

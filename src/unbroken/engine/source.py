@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from unbroken.engine.changes import Change, Verdict
+from unbroken.engine.wording import Words
 from unbroken.state.graft import Graft
 from unbroken.state.snapshot import Snapshot
 
@@ -60,4 +61,13 @@ class KnowsThreads(Protocol):
 
     def threads(self) -> Mapping[str, str]:
         """Return what the numbers of threads are, by name."""
+        ...
+
+
+@runtime_checkable
+class SpeaksPlainly(Protocol):
+    """A source that knows by which word a person has set what stands at a place."""
+
+    def reword(self, place: str, words: Words) -> Words:
+        """Return the words on a change, or on what does not fit, in those of the framework's user."""
         ...

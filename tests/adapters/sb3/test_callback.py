@@ -21,6 +21,7 @@ from stable_baselines3.common.callbacks import (
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor
 
+from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback, Every
@@ -50,6 +51,21 @@ class CutAt(BaseCallback):
         return True
 
 
+class SaveAt(BaseCallback):
+    """Asks for a save at a step."""
+
+    def __init__(self, at: int, ours: CheckpointCallback) -> None:
+        super().__init__()
+        self.at = at
+        self.ours = ours
+
+    def _on_step(self) -> bool:
+        session = self.ours._session
+        if self.n_calls == self.at and session is not None and session._engine is not None:
+            session._engine.request_save("the test")
+        return True
+
+
 def commits(root: Path, job: str = "rl_model") -> list[tuple[int, int, str]]:
     found = Repository.open(root, job).commits()
     return [(commit.segment, commit.step, commit.position) for commit in reversed(found)]
@@ -68,8 +84,35 @@ def test_save_freq_and_every_exclude_each_other(tmp_path: Path) -> None:
 
 def test_a_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNBROKEN_ROOT", raising=False)
-    with pytest.raises(ConfigError, match="root"):
+    with pytest.raises(ConfigError, match="save_path"):
         CheckpointCallback(10)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/runs", "x" * 256, "a\0b", "~nobody-of-this-name/x"])
+def test_a_place_that_cannot_be_is_refused_at_once_and_in_the_users_words(path: str) -> None:
+    with pytest.raises(ConfigError, match="save_path"):
+        CheckpointCallback(10, path)
+
+
+def test_a_name_with_spaces_is_taken_and_the_home_directory_is_said_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ppo().learn(64, callback=CheckpointCallback(1000, "~/runs", "my model"))
+    assert f"checkpoints in {tmp_path}/runs/my model" in capsys.readouterr().err
+    assert commits(tmp_path / "runs", "my model")[-1] == (0, 64, "end")
+
+
+def test_settings_come_whole_or_one_by_one(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path, job="run", keep_last=1)
+    mixed: list[dict[str, Any]] = [
+        {"save_freq": 10}, {"save_path": tmp_path}, {"resume": "must"}, {"keep_last": 3}, {"every": 10},
+    ]  # fmt: skip
+    for options in mixed:
+        with pytest.raises(ConfigError, match=f"config= .*{next(iter(options))}"):
+            CheckpointCallback(**options, config=settings)
+    ppo().learn(64, callback=CheckpointCallback(config=settings, verbose=1))
+    assert commits(tmp_path, "run") == [(0, 64, "end")]
 
 
 def test_an_algorithm_with_another_loop_is_named(tmp_path: Path) -> None:
@@ -84,7 +127,8 @@ def test_save_freq_counts_calls_and_is_said_in_steps(
 ) -> None:
     ours = CheckpointCallback(20, tmp_path, "run", keep_last=100)
     ppo().learn(128, callback=[ours, CutAt(10_000, ours)])
-    assert "every 40 steps" in capsys.readouterr().err
+    (line, *_) = capsys.readouterr().err.splitlines()
+    assert "save_freq=20 is every 40 steps of 2 environments" in line
     assert commits(tmp_path, "run") == [
         (0, 0, "start"), (0, 40, "step"), (0, 80, "step"), (0, 120, "step"), (0, 128, "end"),
     ]  # fmt: skip
@@ -94,6 +138,20 @@ def test_below_an_event_a_call_is_an_event(tmp_path: Path) -> None:
     ours = CheckpointCallback(2, tmp_path, keep_last=100)
     ppo().learn(128, callback=[EveryNTimesteps(24, ours), CutAt(10_000, ours)])
     assert [step for _, step, _ in commits(tmp_path)] == [0, 48, 96, 128]
+
+
+def test_below_an_event_the_events_before_the_kill_count_on(tmp_path: Path) -> None:
+    def train(root: Path, cut: int) -> None:
+        ours = CheckpointCallback(3, root, keep_last=100)
+        ppo().learn(256, callback=[EveryNTimesteps(10, ours), SaveAt(45, ours), CutAt(cut, ours)])
+
+    train(tmp_path / "U", 10_000)
+    forget()
+    with pytest.raises(Cut):
+        train(tmp_path / "R", 50)
+    train(tmp_path / "R", 10_000)
+    adopted = (0, 92, "step")  # the changed CutAt is saved at once
+    assert [commit for commit in commits(tmp_path / "R") if commit != adopted] == commits(tmp_path / "U")
 
 
 def test_the_environment_moves_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +167,12 @@ def test_a_finished_run_says_so_and_returns(tmp_path: Path, capsys: pytest.Captu
     forget()
     again = CheckpointCallback(1000, tmp_path)
     second = ppo().learn(128, callback=again)
-    assert "had finished at step 128" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "had finished at step 128 from" in told
+    assert told.count("save_freq") == 1, "at the first start only"
     assert weights(first) == weights(second)
     assert commits(tmp_path) == before
-    assert again.n_calls == 0
+    assert again.n_calls == 64, "as many as were made before, and none now"
 
 
 def forget() -> None:

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
-from gymnasium.utils.ezpickle import EzPickle
 from stable_baselines3 import PPO
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
+from unbroken.adapters.sb3 import session, verdicts
 from unbroken.adapters.sb3.attaching import kind_of
 from unbroken.adapters.sb3.environments import look_around
 from unbroken.adapters.sb3.workers import Answer, Workers
 from unbroken.capture.environments import How, Verdict
 from unbroken.errors import NotCapturable
+from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
 from unbroken.types import Fidelity
 
@@ -37,7 +40,7 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """An environment of the user's own. `broken`: it can be built once only."""
+    """An environment of the user's own."""
 
     observation_space = gymnasium.spaces.Box(-100, 100, (2,))
     action_space = gymnasium.spaces.Box(-1, 1, (1,))
@@ -52,12 +55,13 @@ class Walk(gymnasium.Env[Any, Any]):
         return self.at.astype(np.float32), 0.0, False, False, {}
 
 
-class Once(Walk, EzPickle):
-    """Can be built a single time: its second constructor fails."""
+class Sealed(Walk):
+    """Lets nobody stand before its methods."""
 
-    def __init__(self, port: list[int]) -> None:
-        EzPickle.__init__(self, port)
-        self.port = port.pop()
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("step", "reset"):
+            raise AttributeError(f"{name} is sealed")
+        super().__setattr__(name, value)
 
 
 class Other(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -116,11 +120,47 @@ def test_what_is_known_by_name_stands_above_a_verdict_from_elsewhere(built: list
 def test_what_cannot_be_put_in_place_is_an_error_and_no_promise(vector: Any, built: list[VecEnv]) -> None:
     kept = {
         kind_of(Walk()): Verdict(How.STRUCTURAL, Fidelity.EXACT),
-        kind_of(Once([1])): Verdict(How.REPLAY, Fidelity.EXACT),
+        kind_of(Sealed()): Verdict(How.REPLAY, Fidelity.EXACT),
     }
-    model = training(vector([Walk, partial(Once, [1])]), built)
-    with pytest.raises(NotCapturable, match="IndexError"):
+    model = training(vector([Walk, Sealed]), built)
+    with pytest.raises(NotCapturable, match="sealed"):
         look_around(model, CheckpointCallback(1, "unused"), kept)
+
+
+def test_verdicts_are_kept_with_the_run_and_used_at_the_next_start(
+    tmp_path: Path, built: list[VecEnv]
+) -> None:
+    kind = f"stable_baselines3.common.monitor:Monitor/{kind_of(Walk())}"
+    slow = Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "the trial took too long")
+
+    def start(resume: Any = "auto") -> CheckpointCallback:
+        ours = CheckpointCallback(4, tmp_path, resume=resume)
+        training(DummyVecEnv([lambda: Monitor(Walk())]), built).learn(16, callback=ours)
+        session._finished.clear()
+        return ours
+
+    repository = Repository.open(tmp_path, "rl_model", create=True)
+    assert verdicts.recorded(tmp_path, "rl_model") == {}
+    start()
+    first = verdicts.recorded(tmp_path, "rl_model")
+    assert first[kind].fidelity is Fidelity.EXACT
+    # As if the first trial had been cut off: what it said then is said again, and not tried once more.
+    commit = repository.commits()[0]
+    meta = repository.meta(commit)
+    told = verdicts.record({kind: slow})
+    state = repository.load(commit)
+    with repository.writer() as writer:
+        writer.write(state, msgspec.structs.replace(meta, counters={**meta.counters, **told}))
+    report = start().report
+    assert report is not None and report.promises["env_states"].reason == slow.reason
+    assert verdicts.recorded(tmp_path, "rl_model") == {kind: slow}
+    report = start("never").report
+    assert report is not None and report.promises["env_states"].fidelity is Fidelity.EXACT
+
+
+def test_records_of_verdicts_that_nobody_understands_are_tried_out_again() -> None:
+    assert verdicts._read({"a": {"how": "MAGIC", "fidelity": "exact", "reason": ""}, "b": 5}) == {}
+    assert verdicts._read([1]) == {}
 
 
 class Mute(Workers):

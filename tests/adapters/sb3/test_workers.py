@@ -100,7 +100,7 @@ def test_an_argument_of_an_environment_in_a_worker_may_change(tmp_path: Path) ->
     ours, model = CheckpointCallback(10, tmp_path), build(g=9.0)
     model.learn(256, callback=ours)
     assert ours.report is not None
-    assert sum("g: 10.0 -> 9.0" in line for line in ours.report.changes) == 2
+    assert sum("environment g: 10.0 -> 9.0" in line for line in ours.report.changes) == 1
     assert model.env is not None and model.env.get_attr("g") == [9.0, 9.0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Collection
 
@@ -16,23 +17,41 @@ from unbroken.engine.settings import Resume, Settings, WorstTier
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
+from unbroken.repo.roots import directory_of
 
 
 class CheckpointCallback(BaseCallback):
     """Saves a training so that the same script, started again after a kill, ends as if never killed.
 
     Takes the place of the callback of the same name in `stable_baselines3.common.callbacks`, with the same
-    arguments. `save_freq` counts calls of the callback (steps of the vector of environments); `every`
-    may be given instead, in environment steps, seconds or episodes. Checkpoints of the run `name_prefix`
-    lie below `save_path`; the variable UNBROKEN_ROOT moves them elsewhere. Everything is always saved, replay
-    buffer and `VecNormalize` too: `save_replay_buffer` and `save_vecnormalize` are accepted and change nothing.
+    arguments. Everything is always saved, whatever `save_replay_buffer` and `save_vecnormalize` say. The
+    callback may stand anywhere among the others. It never changes a result by being there.
 
-    The callback may stand anywhere among the others. It never changes a result by being there.
+    Args:
+        save_freq: save every so many calls of the callback (steps of the vector of environments).
+        save_path: the directory of the runs; the variable UNBROKEN_ROOT moves them elsewhere.
+        name_prefix: the name of the run, a directory below `save_path`.
+        save_replay_buffer: accepted and without effect; the buffer is always saved.
+        save_vecnormalize: accepted and without effect; the statistics are always saved.
+        verbose: 2 or more says each save.
+        every: in place of `save_freq`, an interval: `Every(steps=, seconds=, episodes=)`, whichever comes first.
+        keep_last: so many of the newest checkpoints stay; older ones are removed.
+        best: the checkpoint that is best by a metric stays too, for example `Best("eval/mean_reward")`.
+        keep_first: the checkpoint of the start stays too.
+        resume: "auto" goes on where there is a checkpoint; "must" demands one; "never" starts anew;
+            "best" takes the best one; a number takes the checkpoint of that step.
+        worst_tier: how far a start may fall if checkpoints are damaged: "newest", "older", "rebuilt",
+            or "fresh", which trains from the beginning rather than stop.
+        strict: refuse a script whose settings were changed, instead of using and reporting the new ones.
+        allow_changed: names of what may differ although the run is not exact then.
+        trust: load pickled parts of a checkpoint without a valid signature. They can run any code.
+        document_format: "json", which people can read, or "msgpack", which is smaller.
+        config: all of these at once, as `Settings`; nothing else may be given then but `verbose`.
+
+    Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
 
     >>> from unbroken.sb3 import CheckpointCallback
     >>> model.learn(100_000, callback=CheckpointCallback(1000, "runs"))  # doctest: +SKIP
-
-    Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
     """
 
     def __init__(
@@ -57,13 +76,18 @@ class CheckpointCallback(BaseCallback):
         config: Settings | None = None,
     ) -> None:
         super().__init__(verbose)
+        given = {name: value for name, value in locals().items() if name in _OPTIONS}
+        if config is not None:
+            _check_alone(given)
         if save_freq is not None and every is not None:
             raise ConfigError("save_freq and every both say when to save.", hint="Give one of them.")
         _check_calls(save_freq)
         self.save_freq = save_freq
         self._session: Session | None = None
+        if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
+            directory_of(save_path, name="save_path")
         self._settings = config or Settings(
-            root=save_path or os.environ.get("UNBROKEN_ROOT", ""),
+            root=save_path or os.environ["UNBROKEN_ROOT"],
             job=name_prefix,
             every=DEFAULT_EVERY if every is None else every,
             keep_last=keep_last,
@@ -109,4 +133,21 @@ def _check_calls(save_freq: object) -> None:
         raise ConfigError(
             f"save_freq must be a whole number of calls of at least 1, not {save_freq!r}.",
             hint="It counts calls of env.step, as in Stable-Baselines3.",
+        )
+
+
+_OPTIONS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(CheckpointCallback.__init__).parameters.items()
+    if name not in ("self", "verbose", "config")
+}
+
+
+def _check_alone(given: dict[str, object]) -> None:
+    """Settings come from one place. Raises ConfigError for an option that `config` would silence."""
+    beside = sorted(name for name, value in given.items() if value != _OPTIONS[name])
+    if beside:
+        raise ConfigError(
+            f"config= holds every setting, and {', '.join(beside)} would be ignored beside it.",
+            hint="Put them into the Settings, or leave config= out.",
         )

@@ -37,6 +37,8 @@ class Position:
     episodes_before: int = 0
     episodes: int = 0
     """Episodes that have ended, over all environments."""
+    calls: int = 0
+    """How often our callback was called: below an event callback that decides when to save."""
 
     def as_record(self) -> dict[str, str | int]:
         """Return the position as plain values."""

@@ -16,11 +16,11 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from unbroken.adapters.sb3 import reaping
+from unbroken.adapters.sb3 import reaping, verdicts
 from unbroken.adapters.sb3.callbacks import below, called_every_step
 from unbroken.adapters.sb3.environments import look_around, processes, vectors
 from unbroken.adapters.sb3.outputs import go_on
-from unbroken.adapters.sb3.position import Position
+from unbroken.adapters.sb3.position import END, Position
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.training_loop import TrainingLoop
 from unbroken.engine.engine import CheckpointEngine
@@ -122,21 +122,30 @@ class Session:
 
     def begin(self, root: BaseCallback) -> Position | None:
         """Restore, if there is anything, and say so."""
-        model = self._model
-        around = look_around(model, root)
+        model, settings = self._model, self._settings.overridden(os.environ)
+        kept = {} if settings.resume == "never" else verdicts.recorded(settings.root, settings.job)
+        around = look_around(model, root, kept)
         source = self._source = TrainingSource(model, root, self._ours, around)
-        settings, often = self._interval(root)
-        engine = CheckpointEngine(source, settings, segment=_finished.get(self._key, 0))
+        interval, often = self._interval(root)
+        engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0))
         self._metrics = Metrics(model, root)
-        report = self.report = engine.resume(step=model.num_timesteps)
+        wanted = model._total_timesteps
+        report = engine.resume(step=model.num_timesteps)
         self._engine = engine
-        self._account_for_workers(engine, root)
-        self._say(report.text, *often, *(f"unbroken: {line}" for line in around.says))
+        position = Position.from_record(source.position)
         if not report.restored:
+            report = replace(report, also=often)
+        elif position.kind == END and wanted > model.num_timesteps:
+            report = replace(report, goes_on_to=wanted)
+        self.report = report
+        self._account_for_workers(engine, root)
+        self._say(report.text)
+        if not report.restored:
+            self._say(*(f"unbroken: {line}" for line in around.says))
             source.live = self.loop.position
             return None
         go_on(model, root, source.outputs)
-        position = Position.from_record(source.position)
+        self._ours.n_calls = position.calls
         source.live = position
         return position
 
@@ -176,19 +185,18 @@ class Session:
         """The loop was not entered: there was nothing to do in this `learn()`."""
         self.drop()
 
-    def _interval(self, root: BaseCallback) -> tuple[Settings, list[str]]:
+    def _interval(self, root: BaseCallback) -> tuple[Settings, tuple[str, ...]]:
         """Return the settings with the interval that SB3's `save_freq` means here, and how it is said."""
         calls, n_envs = self._save_freq, self._model.n_envs
         if calls is None:
-            return self._settings, []
+            return self._settings, ()
         if called_every_step(root, self._ours):
             steps = calls * n_envs
-            return replace(self._settings, every=Every(steps=steps)), [
-                f"unbroken: save_freq={calls:,} calls with {n_envs} environments is every {steps:,} steps"
-            ]
+            said = (f"save_freq={calls:,} is every {steps:,} steps of {n_envs} environments",)
+            return replace(self._settings, every=Every(steps=steps)), said if n_envs > 1 else ()
         # Below an event callback a call is an event, and nobody knows how many steps that is.
         self._every_calls = calls
-        return replace(self._settings, every=Every(steps=NEVER)), [f"unbroken: saving every {calls:,} events"]
+        return replace(self._settings, every=Every(steps=NEVER)), (f"saves every {calls:,} events",)
 
     def _account_for_workers(self, engine: CheckpointEngine, root: BaseCallback) -> None:
         repository = Repository.open(engine.settings.root, engine.settings.job)

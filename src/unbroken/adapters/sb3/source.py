@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from unbroken.adapters.sb3 import changes
+from unbroken.adapters.sb3 import changes, verdicts, wording
 from unbroken.adapters.sb3.callbacks import with_state
 from unbroken.adapters.sb3.environments import Surroundings, seeds, worker_status
 from unbroken.adapters.sb3.outputs import record_outputs
@@ -20,6 +20,7 @@ from unbroken.adapters.sb3.reentry import plain_frequency
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import ENVIRONMENTS, GraftSource
 from unbroken.engine.changes import Change, Verdict
+from unbroken.engine.wording import Words
 from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Dict, Value
@@ -47,6 +48,7 @@ class TrainingSource(GraftSource):
         self.outputs = record_outputs(model)
         """Where the first start of the run shows itself."""
         self._model = model
+        self._ours = ours
         self._surroundings = surroundings
         self._callbacks = with_state(root, ours)
         roots: dict[str, object] = {
@@ -54,6 +56,7 @@ class TrainingSource(GraftSource):
             CALLBACKS: self._callbacks,
             "position": self.position,
             "outputs": self.outputs,
+            "environments": ", ".join(dict.fromkeys(surroundings.names)),
             "generators": GlobalGenerators(),
         }
         super().__init__(
@@ -66,6 +69,7 @@ class TrainingSource(GraftSource):
     def capture(self) -> Snapshot:
         """Return the whole state, shared with nothing live."""
         if self.live is not None:
+            self.live.calls = self._ours.n_calls
             self.position.update(self.live.as_record())
         with plain_frequency(self._model):
             return super().capture()
@@ -73,6 +77,10 @@ class TrainingSource(GraftSource):
     def judge(self, change: Change) -> Verdict:
         """Say what becomes of a change. See `changes`."""
         return changes.judge(change, self._surroundings.settings)
+
+    def reword(self, place: str, words: Words) -> Words:
+        """Say it in the words of an SB3 script. See `wording`."""
+        return wording.reword(place, words)
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said."""
@@ -101,6 +109,7 @@ class TrainingSource(GraftSource):
     def _known(self) -> dict[str, Any]:
         model = self._model
         known: dict[str, Any] = {"algorithm": type(model).__name__, "total_timesteps": model._total_timesteps}
+        known |= verdicts.record(self._surroundings.verdicts)
         optimizer = getattr(model.policy, "optimizer", None) or getattr(
             getattr(model, "actor", None), "optimizer", None
         )

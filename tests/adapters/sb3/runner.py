@@ -86,7 +86,15 @@ def train(order: dict[str, Any]) -> None:
     model.env.close()
 
 
+def warm_up() -> None:
+    """Import what PyTorch imports only at the first step of an optimizer, once for all children."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.ones(1)
+    torch.optim.Adam([weight]).step()
+
+
 def main() -> None:
+    warm_up()
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()

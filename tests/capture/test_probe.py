@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from unbroken.capture.environments import How, attach, known
+from unbroken.capture.environments import How, Verdict, attach, known
 from unbroken.capture.probe import probe, probe_factory
 from unbroken.capture.trial import judge
 from unbroken.errors import ConfigError
@@ -44,9 +44,9 @@ def test_a_known_family_is_judged_by_its_name_and_that_holds_in_the_trial(name: 
         ("OnTheProcess", How.STRUCTURAL, Fidelity.EXACT, ""),
         ("Hidden", How.REPLAY, Fidelity.EXACT, ""),
         ("CarriesOver", How.WHOLE_REPLAY, Fidelity.EXACT, ""),
-        ("OnTheModule", How.SEEDS, Fidelity.APPROXIMATE, "out of reach"),
+        ("OnTheModule", How.STRUCTURAL, Fidelity.APPROXIMATE, "out of reach"),
         ("Clocked", How.STRUCTURAL, Fidelity.APPROXIMATE, "clock (in liars)"),
-        ("Raises", How.SEEDS, Fidelity.APPROXIMATE, "no physics today"),
+        ("Raises", How.STRUCTURAL, Fidelity.APPROXIMATE, "no physics today"),
     ],
 )
 def test_the_trial_finds_the_way_that_holds(name: str, how: How, fidelity: Fidelity, reason: str) -> None:
@@ -76,12 +76,46 @@ def test_the_live_environment_is_not_touched() -> None:
     assert (env.unwrapped.np_random.bit_generator.state, vars(env.unwrapped)["x"]) == before
 
 
-def test_without_a_spec_it_is_recorded_and_says_so(liars: Any) -> None:
-    env = liars.Hidden()
-    verdict = probe(env)
-    assert verdict.how is How.REPLAY
-    assert "no spec" in verdict.reason
+def test_without_a_spec_it_is_tried_where_it_is(liars: Any) -> None:
+    found = {kind.__name__: probe(kind()) for kind in (liars.Honest, liars.OnTheProcess, liars.Hidden)}
+    assert found == {
+        "Honest": Verdict(How.STRUCTURAL),
+        "OnTheProcess": Verdict(How.STRUCTURAL),
+        "Hidden": Verdict(How.REPLAY),
+    }
     assert probe_factory(liars.Hidden).how is How.REPLAY
+
+
+def test_what_only_a_new_one_could_bring_back_is_approximate_without_a_spec(liars: Any) -> None:
+    verdict = probe(liars.CarriesOver())
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert "differs" in verdict.reason
+
+
+class Stubborn:
+    """An argument that can be neither copied nor pickled, like a handle of a simulator."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("cannot be copied")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot be pickled")
+
+
+class Reluctant(Stubborn):
+    """One that can be copied, and not pickled."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("argument", [Stubborn, Reluctant])
+def test_arguments_that_cannot_go_to_another_process_are_no_obstacle(
+    liars: Any, monkeypatch: pytest.MonkeyPatch, argument: type[Stubborn]
+) -> None:
+    monkeypatch.setattr(liars.Hidden, "__init__", lambda self, handle: liars.Honest.__init__(self))
+    env = gym.make("Hidden-v0", handle=argument())
+    assert probe(env) == Verdict(How.REPLAY)
 
 
 def test_an_unknown_wrapper_is_probed_too(liars: Any) -> None:
@@ -115,6 +149,28 @@ print(good.fidelity.value, good.how.name, "|", bad.fidelity.value)
 def test_a_timeout_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="0 seconds"):
         probe_factory(dict[str, Any], timeout=0)
+
+
+def test_what_is_known_of_a_family_stands_above_a_verdict_from_elsewhere(liars: Any) -> None:
+    env = gym.make("LunarLander-v3")
+    env.reset(seed=1)
+    attachment = attach(env, verdict=Verdict(How.STRUCTURAL))
+    assert attachment.verdict == Verdict(How.REPLAY)
+    assert "step" in vars(env.unwrapped)
+    attachment.detach()
+    other = attach(liars.Honest(), verdict=Verdict(How.REPLAY))
+    assert other.verdict.how is How.REPLAY
+    other.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("CountsOnTheClass", "liars.CountsOnTheClass.total"), ("CountsOnTheModule", "liars._counted")],
+)
+def test_state_that_shows_late_is_seen_where_it_stands(name: str, where: str) -> None:
+    verdict = probe(gym.make(f"{name}-v0"))
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert where in verdict.reason
 
 
 def test_an_environment_nobody_looked_at_is_declared_approximate(liars: Any) -> None:

@@ -4,7 +4,8 @@ An adapter calls `attach` once for each environment, right after its first reset
 the environment lives, and walks it under `env_policy()`. Whatever was put in place is gone after `detach`.
 
 Order, first that applies: a registered capturer; a family known by name; the verdict of a probe; the
-attributes alone, declared approximate because nobody has looked.
+attributes alone, declared approximate because nobody has looked. Attributes are the rule, since they hold
+what outlives an episode; a replay is for what they do not show.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ class How(str, Enum):
     CAPTURER = "a capturer for its simulator"
     REPLAY = "action replay since the last reset"
     WHOLE_REPLAY = "action replay since its construction"
-    SEEDS = "its generators only"
     NOTHING = "nothing"
 
 
@@ -77,6 +77,11 @@ def chain(env: Any) -> Iterator[Any]:
         env = inner
 
 
+def is_wrapper_of_library(layer: Any) -> bool:
+    """Whether a wrapper is known by name to keep everything in its attributes."""
+    return type(layer).__module__.startswith(_WRAPPERS)
+
+
 def known(env: Any) -> Verdict | None:
     """Return the verdict on an environment of a known family, else None. Runs nothing of it."""
     *wrappers, base = chain(env)
@@ -84,7 +89,7 @@ def known(env: Any) -> Verdict | None:
     for name, why in _UNREACHABLE.items():
         if name in names:
             return Verdict(How.NOTHING, Fidelity.NOT_CAPTURED, f"{name.partition(':')[2]}: {why}")
-    if any(not type(wrapper).__module__.startswith(_WRAPPERS) for wrapper in wrappers):
+    if not all(map(is_wrapper_of_library, wrappers)):
         return None
     if registry.registered(base) is not None:
         return Verdict(How.CAPTURER)
@@ -129,21 +134,29 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
 def attach(env: Any, *, verdict: Verdict | None = None) -> Attachment:
     """Put in place what the capture of `env` needs (a wrapper chain, or a vector of them).
 
-    To be called after the first reset and before anything is captured. `verdict` is what a probe found;
-    without one, an environment of no known family is walked and declared approximate.
+    To be called after the first reset and before anything is captured. `verdict` is what a probe found,
+    of this environment or of another one of its kind; what is known of a family by name stands above it.
+    Without either, an environment is walked and declared approximate.
     """
     members = vars(env).get("envs")
     if isinstance(members, (list, tuple)) and members:
         every: list[Attachment] = [attach(member, verdict=verdict) for member in members]
         return _Several(_worst([one.verdict for one in every]), every)
-    verdict = verdict or known(env) or unseen(env)
+    return put_in(env, known(env) or verdict or unseen(env))
+
+
+def put_in(env: Any, verdict: Verdict) -> Attachment:
+    """Put in place what a single environment needs under this verdict, whatever family it is of."""
     base = list(chain(env))[-1]
     recorders: list[_Recorder] = []
     if registry.registered(base) is None:
         if ale.is_atari(base):
             recorders.append(ale.StickyTracker(base))
         elif verdict.how in (How.REPLAY, How.WHOLE_REPLAY):
-            recorders.append(replay.Recorder(base, whole=verdict.how is How.WHOLE_REPLAY))
+            inexact = verdict.reason if verdict.fidelity is not Fidelity.EXACT else ""
+            recorders.append(
+                replay.Recorder(base, whole=verdict.how is How.WHOLE_REPLAY, approximate=inexact)
+            )
     return _Attached(verdict, recorders)
 
 

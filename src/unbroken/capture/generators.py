@@ -84,7 +84,9 @@ class GlobalGeneratorsCodec:
             elif name == "torch":
                 graft.error("torch's generator was saved: import torch before resuming.")
             else:
-                graft.note_at(name, "lost", f"the generator of {name} was saved; this process has no such device.")
+                graft.note_at(
+                    name, "lost", f"the generator of {name} was saved; this process has no such device."
+                )
         for name in live:
             if name not in payload.v:
                 graft.note_at(name, "fresh", f"the generator of {name} was not saved and stays as it is.")

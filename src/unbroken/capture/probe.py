@@ -1,8 +1,9 @@
 """Find out before training what a restore of an environment will give.
 
-Families that are known by name cost nothing. Any other environment is built twice in a process of its own
-and put to the trial; the live environment is never touched. An environment that cannot be built again (no
-`spec`) is recorded: then every restore is checked against a digest instead.
+Families that are known by name cost nothing. Any other environment is put to the trial, and the live one is
+never touched: one with a `spec` is built twice in a process of its own, which takes a few seconds; one that
+cannot be built again, an object of the user's own class, is tried in a copy of this process, which takes
+230 of its steps at most and a tenth of a second beside. Either ends after the timeout.
 
 Not promised: an environment that behaves differently in another process than in this one.
 """
@@ -24,6 +25,7 @@ from typing import Any
 
 from unbroken.capture import registry
 from unbroken.capture.environments import How, Verdict, chain, known
+from unbroken.capture.fork import Unanswered, ask_copy
 from unbroken.errors import ConfigError
 from unbroken.types import Fidelity
 
@@ -36,16 +38,42 @@ def probe(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
     if verdict is not None:
         return verdict
     makers = [maker for layer in (env, list(chain(env))[-1]) if (maker := _maker(layer)) is not None]
-    if not makers:
-        return Verdict(
-            How.REPLAY,
-            Fidelity.EXACT,
-            "it has no spec to build a twin from, so its actions are recorded and each restore is checked",
-        )
-    verdict = probe_factory(makers[0], timeout=timeout)
-    if verdict.reason.startswith(UNBUILDABLE) and len(makers) > 1:
-        return probe_factory(makers[1], timeout=timeout)
-    return verdict
+    for maker in makers:
+        verdict = probe_factory(maker, timeout=timeout)
+        if not verdict.reason.startswith(UNBUILDABLE):
+            return verdict
+    return probe_live(env, timeout=timeout)
+
+
+def probe_live(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
+    """Return the verdict on a live environment, tried in a copy of this process; it is not touched."""
+    _checked(timeout)
+    try:
+        return _read(ask_copy(lambda: _written(_judged(env)), timeout=timeout))
+    except Unanswered as why:
+        return _unknown(f"it could not be tried: {why}")
+
+
+def _judged(env: Any) -> Verdict:
+    from unbroken.capture.trial import judge_in_place
+
+    return judge_in_place(env)
+
+
+def _written(verdict: Verdict) -> str:
+    return json.dumps(
+        {"how": verdict.how.value, "fidelity": verdict.fidelity.value, "reason": verdict.reason}
+    )
+
+
+def _read(text: str) -> Verdict:
+    found = json.loads(text)
+    return Verdict(How(found["how"]), Fidelity(found["fidelity"]), found["reason"])
+
+
+def _checked(timeout: float) -> None:
+    if not timeout > 0:
+        raise ConfigError(f"A probe cannot take {timeout} seconds.", hint="Give a positive timeout.")
 
 
 UNBUILDABLE = "it could not be built again"
@@ -53,10 +81,12 @@ UNBUILDABLE = "it could not be built again"
 
 def probe_factory(make: Callable[[], Any], *, timeout: float = TIMEOUT) -> Verdict:
     """Return the verdict on what `make` builds. Takes a few seconds, at most `timeout`."""
-    if not timeout > 0:
-        raise ConfigError(f"A probe cannot take {timeout} seconds.", hint="Give a positive timeout.")
+    _checked(timeout)
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
-    payload = cloudpickle.dumps((make, dict(registry._captors)))
+    try:
+        payload = cloudpickle.dumps((make, registry.every()))
+    except Exception as error:  # noqa: BLE001 - whatever pickling a foreign object raises: then there is no twin
+        return _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     with tempfile.TemporaryDirectory(prefix="unbroken-probe-") as folder:
         answer = Path(folder) / "verdict.json"
         child = subprocess.Popen(
@@ -81,8 +111,7 @@ def probe_factory(make: Callable[[], Any], *, timeout: float = TIMEOUT) -> Verdi
         if not answer.exists():
             last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
             return _unknown(f"{UNBUILDABLE} or ended its process ({last or f'status {child.returncode}'})")
-        found = json.loads(answer.read_text())
-        return Verdict(How(found["how"]), Fidelity(found["fidelity"]), found["reason"])
+        return _read(answer.read_text())
 
 
 def _unknown(reason: str) -> Verdict:
@@ -99,7 +128,10 @@ def _maker(env: Any) -> Callable[[], Any] | None:
     if spec is None:
         return None
     gymnasium: Any = importlib.import_module("gymnasium")
-    spec = copy.deepcopy(spec)
+    try:
+        spec = copy.deepcopy(spec)
+    except Exception:  # noqa: BLE001 - its arguments are the user's objects, which may raise anything
+        return None
     if spec.kwargs.get("render_mode") == "human":
         spec.kwargs["render_mode"] = None
     return partial(gymnasium.make, spec)
@@ -109,20 +141,20 @@ def main() -> None:
     """Be the probe's process: a factory on standard input, the verdict into the file named."""
     import pickle
 
-    from unbroken.capture.trial import Clock, judge
+    from unbroken.capture.clock import Clock
+    from unbroken.capture.trial import judge
 
     clock = Clock()
     clock.install()  # before the environment is imported: it may take functions out of `time`
     make, captors = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from our own parent
-    registry._captors.update(captors)
+    registry.adopt(captors)
     try:
         make().close()
     except Exception as error:  # noqa: BLE001 - whatever the environment raises is the finding
         verdict = _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     else:
         verdict = judge(make, clock)
-    found = {"how": verdict.how.value, "fidelity": verdict.fidelity.value, "reason": verdict.reason}
-    Path(sys.argv[1]).write_text(json.dumps(found))
+    Path(sys.argv[1]).write_text(_written(verdict))
 
 
 if __name__ == "__main__":

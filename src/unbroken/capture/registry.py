@@ -81,9 +81,14 @@ def register_env_capturer(
     _captors[cls] = RegisteredCaptor(capture, restore, attributes)
 
 
-def unregister_env_capturer(cls: type) -> None:
-    """Forget the capturer of `cls`; nothing happens if there is none."""
-    _captors.pop(cls, None)
+def every() -> dict[type, RegisteredCaptor]:
+    """Return what is registered in this process, for another one to adopt."""
+    return dict(_captors)
+
+
+def adopt(captors: Mapping[type, RegisteredCaptor]) -> None:
+    """Register what another process has registered."""
+    _captors.update(captors)
 
 
 def registered(obj: object) -> Captor | None:

@@ -1,23 +1,23 @@
 """Action replay: for simulators whose state can be neither read nor written (Box2D and the like).
 
-A recorder on the live environment keeps the generator's state before the last reset, the arguments of that
-reset, the actions since, and a digest of everything that came back. A restore runs the same again in the
-freshly built environment and compares the digest: a replay that comes out differently is refused, never
-used. Environments that carry something over from one episode to the next (BipedalWalker keeps one world
+A recorder on the live environment keeps what its attributes held before the last reset (as far as they are
+values, generators among them), the arguments of that reset, the actions since, and a digest of everything
+that came back. A restore runs the same again in the freshly built environment and compares the digest: a
+replay that comes out differently is refused, never used. Environments that carry something over from one episode to the next (BipedalWalker keeps one world
 for ever) are replayed from their construction, up to a stated ceiling of steps.
 
 The recorder must see the last reset. It is installed after the first one; that one is rebuilt on a twin
-from the seed that the environment remembers and accepted if generator and plain attributes agree; if not,
-the state is approximate until the next reset, and the checkpoint says so.
+from the seed that the environment remembers and accepted if generator and attributes agree; if not,
+the state is approximate until the next reset, and the checkpoint says so: it holds the generator, and the
+actions as far as they are known, but no digest, and a restore compares nothing.
 
-Not promised: environments that read the clock, threads or the network (the digest refuses them), and
-attributes that somebody changes from outside in the middle of an episode.
+Not promised: environments that read the clock, threads or the network (the digest refuses them), objects
+in attributes that outlive an episode, and attributes that somebody changes from outside in the middle of one.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,21 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.capture.hooks import Hook, keeper_of
-from unbroken.capture.tape import (
-    PLAIN_SETTINGS,
-    Recording,
-    Reset,
-    Tape,
-    Unrecordable,
-    Witness,
-    from_json,
-    generator_text,
-    read,
-    set_generator,
-    to_json,
-)
+from unbroken.capture.tape import Recording, Reset, Tape, Witness, generator_state, read, set_generator
+from unbroken.capture.values import Unrecordable, from_data, to_data
 from unbroken.errors import CorruptObject, RestoreFailed
-from unbroken.state.nodes import Array, Value
+from unbroken.state.nodes import Array, Bytes, Value
 from unbroken.state.policy import Captor, Phase, Policy
 
 if TYPE_CHECKING:
@@ -52,21 +41,40 @@ CEILING = 50_000
 EARLIER_RESETS = 4
 """So many resets without a step between them are tried when the first episode is rebuilt."""
 
-_log = logging.getLogger(__name__)
+LARGEST, LARGEST_OF_MANY = 1 << 16, 16
+"""Numbers and characters in the largest attribute that is kept with a reset; and where every reset since the
+construction is kept. There the others follow from the history."""
+
+_NOT_SETTINGS = frozenset({"spec", "step", "reset", "action_space", "observation_space"})
+_SEEDED = frozenset({"_np_random", "_np_random_seed"})
+"""What stands in a reset's generator and seed."""
 
 
-def _settings(env: Any) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in vars(env).items()
-        if type(value) in PLAIN_SETTINGS and key not in ("spec", "_np_random", "_np_random_seed")
-    }
+def _settings(env: Any, *, largest: int = LARGEST, leaving: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return the attributes of an environment that are values, as data."""
+    found: dict[str, Any] = {}
+    for name, value in vars(env).items():
+        if name in _NOT_SETTINGS or name in leaving:
+            continue
+        try:
+            found[name] = to_data(value, largest=largest)
+        except Unrecordable:  # an object, which the reset makes anew: the trial has looked at what it leaves
+            continue
+    return found
 
 
-def _outline(env: Any) -> tuple[str | None, dict[str, Any]]:
-    """Return what can be seen of an environment's state: its generator and its plain attributes."""
-    plain = _settings(env)
-    return generator_text(env), {k: v.hex() if isinstance(v, float) else v for k, v in plain.items()}
+def _put_settings(env: Any, settings: dict[str, Any]) -> None:
+    own = vars(env)
+    for name, data in settings.items():
+        if _is_the_programs(env, name):
+            raise CorruptObject(f"A recording has a value for {name} of {type(env).__qualname__}.")
+        own[name] = from_data(data, own.get(name))
+
+
+def _is_the_programs(env: Any, name: str) -> bool:
+    """Whether a value under this name would stand in the place of code."""
+    held = vars(env).get(name, getattr(type(env), name, None))
+    return name in _NOT_SETTINGS or name.startswith("__") or callable(held)
 
 
 def fresh(env: Any) -> Any:
@@ -83,14 +91,18 @@ def fresh(env: Any) -> Any:
 class Recorder:
     """Records one base environment. `whole`: from its construction on, not from the last reset."""
 
-    def __init__(self, env: Any, *, whole: bool = False, ceiling: int = CEILING) -> None:
+    def __init__(
+        self, env: Any, *, whole: bool = False, ceiling: int = CEILING, approximate: str = ""
+    ) -> None:
+        """`approximate`: why no replay of it is exact, whatever is recorded; empty if it may be."""
         self.env = env
         self.whole = whole
         self.ceiling = ceiling
+        self.approximate = approximate
         self.unknown = "it was not recorded from a reset on"
         """Why the state cannot be replayed exactly at this moment; empty if it can."""
         self._outgrown = False
-        self._tape = Tape(whole=whole)
+        self._tape = Tape()
         self._depth = 0
         self._hooks = (
             Hook(env, "step", self._step, keeper=self),
@@ -101,6 +113,11 @@ class Recorder:
     def steps(self) -> int:
         """How many steps a restore would replay."""
         return len(self._tape.actions)
+
+    @property
+    def inexact(self) -> str:
+        """Why a restore of this moment would be approximate; empty if it is exact."""
+        return self.unknown or self.approximate
 
     def install(self) -> None:
         """Start recording; rebuild the record of the episode that is under way if that is possible."""
@@ -120,7 +137,7 @@ class Recorder:
         step = self._hooks[0].original
         if self._depth:
             return step(action)  # some environments call step() inside reset()
-        if not self.unknown:
+        if self._tape.resets or not self.unknown:
             self._record(lambda: self._tape.add(action))
         self._depth += 1
         try:
@@ -128,7 +145,7 @@ class Recorder:
         finally:
             self._depth -= 1
         self._tape.witness.see(*result[:4])
-        if not self.unknown and self.steps > self.ceiling:
+        if self.steps > self.ceiling:
             self._forget(f"its history is longer than {self.ceiling} steps")
         return result
 
@@ -155,10 +172,13 @@ class Recorder:
         return Reset(
             at=self.steps,
             seed=None if seed is None else int(seed),
-            options=None if options is None else from_json(to_json(options)),  # a copy, and a trial
-            generator=None if seed is not None else generator_text(self.env),
-            settings=_settings(self.env),
+            options=None if options is None else to_data(options),
+            generator=None if seed is not None else generator_state(self.env),
+            settings=self._before_reset(self.env),
         )
+
+    def _before_reset(self, env: Any) -> dict[str, Any]:
+        return _settings(env, largest=LARGEST_OF_MANY if self.whole else LARGEST, leaving=_SEEDED)
 
     def _record(self, add: Callable[[], object]) -> None:
         try:
@@ -179,24 +199,26 @@ class Recorder:
         seed = own.get("_np_random_seed")
         if not isinstance(seed, int) or seed < 0:
             return None
-        twin = fresh(self.env)
+        try:
+            twin = fresh(self.env)
+        except Exception:  # noqa: BLE001 - a constructor may raise anything; then the next reset is awaited
+            return None
         if twin is None:
             return None
         try:
-            wanted = _outline(self.env)
+            wanted = _settings(self.env)
             tape = Tape(whole=self.whole)
             for attempt in range(EARLIER_RESETS):
                 if not self.whole:
                     tape = Tape()
-                again = None if attempt == 0 else generator_text(twin)
+                again = None if attempt == 0 else generator_state(twin)
+                first = seed if attempt == 0 else None
                 tape.resets.append(
-                    Reset(
-                        at=0, seed=seed if attempt == 0 else None, generator=again, settings=_settings(twin)
-                    )
+                    Reset(at=0, seed=first, generator=again, settings=self._before_reset(twin))
                 )
                 observation, _ = twin.reset(seed=seed) if attempt == 0 else twin.reset()
                 tape.witness.see(observation)
-                if _outline(twin) == wanted:
+                if _settings(twin) == wanted:
                     return tape
             return None
         except Unrecordable:
@@ -208,18 +230,17 @@ class Recorder:
 
     def write(self) -> tuple[str, Any]:
         """Return the tape as a header and an array of bytes."""
-        return self._tape.write(generator_text(self.env))
+        return self._tape.write(generator_state(self.env), exact=not self.inexact)
 
     def restore(self, recording: Recording, *, approximate: str = "") -> None:
         """Run a recording. Raises RestoreFailed if the environment answers differently.
 
-        `approximate`: why a different answer was to be expected; then it is accepted and logged.
+        `approximate`: why the state behind the recording is another one; then nothing is compared.
         """
         env, witness = self.env, Witness()
         if recording.whole:
             self._renew()
         step, reset = self._hooks[0].original, self._hooks[1].original
-        tape = Tape(whole=recording.whole)
         self._depth += 1
         try:
             done = 0
@@ -229,27 +250,38 @@ class Recorder:
                     witness.see(*step(action)[:4])
                 done = until
                 if event is not None:
-                    vars(env).update(event.settings)
+                    _put_settings(env, event.settings)
                     if event.generator is not None:
                         set_generator(env, event.generator)
-                    given = {"seed": event.seed, "options": event.options}
+                    options = None if event.options is None else from_data(event.options)
+                    given = {"seed": event.seed, "options": options}
                     witness.see(reset(**{k: v for k, v in given.items() if v is not None})[0])
         finally:
             self._depth -= 1
-        exact = witness.hexdigest() == recording.digest
-        if exact and recording.after is not None:
-            exact = generator_text(env) == recording.after
-        if not exact and not approximate:
+        if recording.digest:
+            self._check(recording, witness)
+        elif recording.after is not None:
+            set_generator(env, recording.after)
+        resets, actions = list(recording.resets), list(recording.actions)
+        self._tape = Tape(whole=recording.whole, resets=resets, actions=actions, witness=witness)
+        self.unknown = approximate
+
+    def _check(self, recording: Recording, witness: Witness) -> None:
+        name = type(self.env).__qualname__
+        if witness.hexdigest() != recording.digest:
             raise RestoreFailed(
-                f"{type(env).__qualname__} answered the recorded actions differently than in the saved run.",
-                hint="Resume with the library versions of the checkpoint, or register a capturer for it.",
+                f"{name} answered the {len(recording.actions)} recorded actions differently than in the saved"
+                " run.",
+                hint="Either its code or its libraries have changed since the checkpoint (resume with those"
+                " of the checkpoint), or it depends on something that is not recorded, such as a clock, a"
+                " file or a generator outside of it (register a capturer for it with"
+                " register_env_capturer, and start anew).",
             )
-        if not exact:
-            _log.warning("%s is restored approximately: %s.", type(env).__qualname__, approximate)
-            if recording.after is not None:
-                set_generator(env, recording.after)
-        tape.resets, tape.actions, tape.witness = list(recording.resets), list(recording.actions), witness
-        self._tape, self.unknown = tape, approximate
+        if recording.after is not None and generator_state(self.env) != recording.after:
+            raise RestoreFailed(
+                f"{name} answered the recorded actions as in the saved run, and its generator stands elsewhere.",
+                hint="Something beside its steps draws from its generator: give that one of its own.",
+            )
 
     def _renew(self) -> None:
         """Give the environment the insides of a newly built one: its history begins anew."""
@@ -277,16 +309,18 @@ class ReplayCaptor:
         assert isinstance(recorder, Recorder)
         if not walk.contents:
             return {"replay": "skeleton"}
-        if recorder.unknown:
-            walk.note("approximate", f"{type(obj).__qualname__} is replayed: {recorder.unknown}.")
+        if recorder.inexact:
+            walk.note("approximate", f"{type(obj).__qualname__} is replayed: {recorder.inexact}.")
         try:
             header, actions = recorder.write()
         except Unrecordable as error:
             walk.note("approximate", f"{type(obj).__qualname__} cannot be recorded: {error}.")
-            return {"replay": "", "unknown": str(error)}
+            return {"replay": None, "unknown": str(error)}
         b, inline = walk.pack(actions)
+        at, text = walk.pack(np.frombuffer(header.encode(), np.uint8))
         return {
-            "replay": header,
+            # As bytes, since it is for nobody to read: a difference in it is said by where it stands.
+            "replay": Bytes(b=at, v=text),
             "actions": Array(d="|u1", s=(len(actions),), b=b, data=inline),
             "unknown": recorder.unknown,
         }
@@ -297,28 +331,33 @@ class ReplayCaptor:
         header, actions, unknown = extra.get("replay"), extra.get("actions"), extra.get("unknown", "")
         if not isinstance(unknown, str):
             graft.error("says in a way that is no text why it is approximate.")
-        elif isinstance(header, str) and not header:
+        elif header is None and "replay" in extra:
             graft.note_at(
                 "<replay>", "lost", f"the episode could not be recorded ({unknown}) and starts anew."
             )
             for follows in ("<actions>", "<unknown>"):
                 graft.note_at(follows, "kept", "belongs to the new episode.")
-        elif not isinstance(header, str) or not isinstance(actions, Array):
+        elif not isinstance(header, Bytes) or not isinstance(actions, Array):
             graft.error("was saved without the actions to replay.")
         else:
+            text = np.asarray(graft.bytes_of(header.b, header.v)).tobytes()
             try:
-                recording = read(header, np.asarray(graft.bytes_of(actions.b, actions.data)))
-            except CorruptObject as error:
+                recording = read(text.decode(), np.asarray(graft.bytes_of(actions.b, actions.data)))
+            except (CorruptObject, UnicodeDecodeError) as error:
                 graft.error(str(error))
                 return
+            for name in sorted({name for event in recording.resets for name in event.settings}):
+                if _is_the_programs(obj, name):
+                    graft.error(f"was saved with a value for {name}, which is the program's own.")
             graft.write(partial(recorder.restore, recording, approximate=unknown), phase=Phase.WORLD)
 
 
 _captor = ReplayCaptor()
 
 
-def _rule(obj: object) -> Captor | None:
+def rule(obj: object) -> Captor | None:
+    """Return the captor of an environment that carries a recorder."""
     return _captor if isinstance(keeper_of(obj, "step"), Recorder) else None
 
 
-POLICY = Policy(captors=(_rule,), external=frozenset({"Box2D"}))
+POLICY = Policy(captors=(rule,), external=frozenset({"Box2D"}))

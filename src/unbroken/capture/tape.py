@@ -1,7 +1,8 @@
 """What an action replay needs, as plain data: resets, the actions since, and what they gave.
 
 A tape is written as one line of JSON (resets are few and small) and one array of actions. Nothing in it
-is executed or imported when it is read.
+is executed or imported when it is read. A tape that does not lead to the state of the environment says so
+by having no digest.
 """
 
 from __future__ import annotations
@@ -17,13 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unbroken.capture.values import NUMBERS, Unrecordable, from_data, number, to_data
 from unbroken.errors import CorruptObject
-
-PLAIN_SETTINGS = (bool, int, float, str, type(None))
-
-
-class Unrecordable(Exception):
-    """An action, an option or a generator that a tape cannot hold; the text says which."""
 
 
 class Reset(msgspec.Struct, omit_defaults=True):
@@ -32,10 +28,11 @@ class Reset(msgspec.Struct, omit_defaults=True):
     at: int
     seed: int | None = None
     options: Any = None
-    generator: str | None = None
-    """State of the environment's own generator before it, as JSON; None: it had none, or was re-seeded."""
+    generator: Any = None
+    """State of the environment's own generator before it; None: it had none, or was re-seeded."""
     settings: dict[str, Any] = {}
-    """The environment's plain attributes before it: what a curriculum may have set."""
+    """The environment's attributes before it, as far as they are values: what outlives an episode, or a
+    curriculum has set. Like the options and the generator they are kept as `values` writes them."""
 
 
 class _Header(msgspec.Struct):
@@ -46,69 +43,28 @@ class _Header(msgspec.Struct):
     shape: tuple[int, ...]
     digest: str
     whole: bool
-    after: str | None = None
+    after: Any = None
     items: list[Any] = []
 
 
-def generator_text(env: Any) -> str | None:
-    """Return the state of an environment's own generator as JSON, or None if it has none yet."""
+def generator_state(env: Any) -> Any:
+    """Return the state of an environment's own generator as data, or None if it has none yet."""
     generator = vars(env).get("_np_random")
     if generator is None:
         return None
     if not isinstance(generator, np.random.Generator):
         raise Unrecordable(f"a generator of class {type(generator).__qualname__}")
-    return to_json(generator.bit_generator.state)
+    return to_data(generator.bit_generator.state)
 
 
-def set_generator(env: Any, text: str) -> None:
-    """Bring an environment's own generator to a state written by `generator_text`, in place."""
-    state = from_json(text)
+def set_generator(env: Any, data: Any) -> None:
+    """Bring an environment's own generator to a state written by `generator_state`, in place."""
+    state = from_data(data)
     kind = state.get("bit_generator") if isinstance(state, dict) else None
     own = env.np_random  # made on first use
     if type(own.bit_generator).__name__ != kind:
         raise CorruptObject(f"The environment's generator is no {kind}.")
     own.bit_generator.state = state
-
-
-def to_json(value: Any) -> str:
-    """Return JSON for plain values, numpy scalars and arrays. Integers of any size. Raises Unrecordable."""
-
-    def default(item: Any) -> Any:
-        if isinstance(item, np.ndarray) and item.dtype.kind in "fiub":
-            return {"$array": [item.dtype.str, list(item.shape), item.tobytes().hex()]}
-        if isinstance(item, np.generic) and item.dtype.kind in "fiub":
-            return {"$scalar": [item.dtype.str, item.tobytes().hex()]}
-        raise Unrecordable(f"a value of class {type(item).__qualname__}")
-
-    try:
-        return json.dumps(value, default=default)
-    except (TypeError, ValueError) as error:
-        raise Unrecordable(str(error)) from error
-
-
-def from_json(text: str) -> Any:
-    """Return what `to_json` wrote. Raises CorruptObject."""
-
-    def hook(item: dict[str, Any]) -> Any:
-        if item.keys() == {"$array"}:
-            dtype, shape, data = item["$array"]
-            return np.frombuffer(bytes.fromhex(data), _number(dtype)).reshape(shape).copy()
-        if item.keys() == {"$scalar"}:
-            dtype, data = item["$scalar"]
-            return np.frombuffer(bytes.fromhex(data), _number(dtype))[0]
-        return item
-
-    try:
-        return json.loads(text, object_hook=hook)
-    except (TypeError, ValueError, IndexError) as error:
-        raise CorruptObject(f"A recording of actions cannot be read: {error}.") from error
-
-
-def _number(name: str) -> np.dtype[Any]:
-    dtype = np.dtype(name)
-    if dtype.kind not in "fiub":
-        raise ValueError(f"{name} is no number")
-    return dtype
 
 
 class Witness:
@@ -130,7 +86,7 @@ class Witness:
             self._hash.update(f"[{len(value)}]".encode())
             for item in value:
                 self._see(item)
-        elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiubSU":
+        elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in f"{NUMBERS}SU":
             array = np.ascontiguousarray(value)
             self._hash.update(f"{array.dtype.str}{array.shape}".encode())
             self._hash.update(array.tobytes())
@@ -154,7 +110,7 @@ class Tape:
 
     def add(self, action: Any) -> None:
         if isinstance(action, np.ndarray):
-            if action.dtype.kind not in "fiub":
+            if action.dtype.kind not in NUMBERS:
                 raise Unrecordable(f"an action of dtype {action.dtype}")
             self.actions.append(action.copy())
         elif action is None or isinstance(action, (bool, int, float, np.generic)):
@@ -164,20 +120,22 @@ class Tape:
         else:
             raise Unrecordable(f"an action of class {type(action).__qualname__}")
 
-    def write(self, after: str | None) -> tuple[str, NDArray[Any]]:
-        """Return the header and the bytes of the actions. `after`: the generator at the end."""
+    def write(self, after: Any, *, exact: bool = True) -> tuple[str, NDArray[Any]]:
+        """Return the header and the bytes of the actions. `after`: the generator at the end. `exact`:
+        whether they lead to the state of the environment; else there is nothing to compare with."""
         form, array = _stack(self.actions)
-        items = [] if array is not None else [to_json(action) for action in self.actions]
+        items = [] if array is not None else [to_data(action) for action in self.actions]
         if array is None:
             array = np.empty(0, np.uint8)
         header = _Header(
             resets=self.resets, count=len(self.actions), form=form, dtype=array.dtype.str,
-            shape=array.shape, digest=self.witness.hexdigest(), whole=self.whole, after=after, items=items,
+            shape=array.shape, digest=self.witness.hexdigest() if exact else "", whole=self.whole,
+            after=after, items=items,
         )  # fmt: skip
         # Through Python's own JSON: msgspec knows no integers beyond 64 bits, and options may hold some.
         plain = msgspec.structs.asdict(header)
         plain["resets"] = [msgspec.structs.asdict(reset) for reset in self.resets]
-        return to_json(plain), np.frombuffer(array.tobytes(), np.uint8)
+        return json.dumps(plain), np.frombuffer(array.tobytes(), np.uint8)
 
 
 def _stack(actions: list[Any]) -> tuple[str, NDArray[Any] | None]:
@@ -189,7 +147,7 @@ def _stack(actions: list[Any]) -> tuple[str, NDArray[Any] | None]:
         if len({(a.dtype, a.shape) for a in actions}) == 1:
             return "array", np.stack(actions)
     elif issubclass(kind, np.generic):
-        if len({a.dtype for a in actions}) == 1 and actions[0].dtype.kind in "fiub":
+        if len({a.dtype for a in actions}) == 1 and actions[0].dtype.kind in NUMBERS:
             return "scalar", np.array(actions)
     elif kind is int and all(-(2**63) <= a < 2**63 for a in actions):
         return "int", np.array(actions, dtype="<i8")
@@ -198,28 +156,28 @@ def _stack(actions: list[Any]) -> tuple[str, NDArray[Any] | None]:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A tape that was read back: what to do, and the digest that it must give."""
+    """A tape that was read back: what to do, and the digest that it must give, unless it is empty."""
 
     resets: tuple[Reset, ...]
     actions: tuple[Any, ...]
     digest: str
     whole: bool
-    after: str | None
+    after: Any
 
 
 def read(text: str, data: NDArray[np.uint8]) -> Recording:
     """Return what `Tape.write` wrote. Raises CorruptObject."""
     try:
-        header = msgspec.convert(from_json(text), _Header)
+        header = msgspec.convert(json.loads(text), _Header)
         if header.form == "items":
-            actions: tuple[Any, ...] = tuple(from_json(item) for item in header.items)
+            actions: tuple[Any, ...] = tuple(from_data(item) for item in header.items)
         else:
-            dtype = _number(header.dtype)
+            dtype = number(header.dtype)
             if len(data) != dtype.itemsize * math.prod(header.shape):
                 raise CorruptObject("A recording of actions has another length than it says.")
             array = data.view(dtype).reshape(header.shape).copy()
             actions = tuple(array.tolist()) if header.form == "int" else tuple(array)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
+    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
         raise CorruptObject(f"A recording of actions cannot be read: {error}.") from error
     if len(actions) != header.count or any(not 0 <= r.at <= header.count for r in header.resets):
         raise CorruptObject("A recording of actions does not hold as many as it says.")

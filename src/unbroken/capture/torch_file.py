@@ -16,7 +16,9 @@ def tensor_of(dtype: str, bits: NDArray[Any]) -> torch.Tensor:
     """Return a tensor of the type named `dtype` (``bfloat16``) with the elements, or their bits, in `bits`."""
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
-        raise NotCapturable(f"This torch has no type {dtype!r}.", hint="Use a newer torch, or export to .npz.")
+        raise NotCapturable(
+            f"This torch has no type {dtype!r}.", hint="Use a newer torch, or export to .npz."
+        )
     tensor = torch.from_numpy(bits.copy(order="C"))
     return tensor if tensor.dtype == kind else tensor.view(kind)
 

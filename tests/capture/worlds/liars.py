@@ -65,6 +65,27 @@ class OnTheModule(Honest):
         self.x += float(_module_generator.normal())
 
 
+class CountsOnTheClass(Honest):
+    """Counts where no checkpoint looks; the count shows only after 100,000 steps."""
+
+    total = 0
+
+    def move(self, action: Any) -> None:
+        super().move(action)
+        CountsOnTheClass.total += 1
+        self.x += float(self.total > 100_000)
+
+
+_counted = [0]
+
+
+class CountsOnTheModule(Honest):
+    def move(self, action: Any) -> None:
+        super().move(action)
+        _counted[0] += 1
+        self.x += float(_counted[0] > 100_000)
+
+
 class Clocked(Honest):
     def observe(self) -> Any:
         return np.array([time.time() % 1000], np.float32)
@@ -142,6 +163,7 @@ class Dreaming(gym.Wrapper[Any, Any, Any, Any]):
 
 
 for _world in (
-    Honest, Rebuilt, OnTheProcess, OnTheModule, Clocked, Hidden, CarriesOver, Raises, NeverAnswers, Crashes,
+    Honest, Rebuilt, OnTheProcess, OnTheModule, CountsOnTheClass, CountsOnTheModule, Clocked, Hidden,
+    CarriesOver, Raises, NeverAnswers, Crashes,
 ):  # fmt: skip
     gym.register(f"{_world.__name__}-v0", entry_point=f"liars:{_world.__name__}")

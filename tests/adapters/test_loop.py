@@ -384,7 +384,7 @@ def test_a_part_that_is_tracked_no_longer_is_refused(tmp_path: Path) -> None:
     walk.go(20, leave_at=7)
     walk.run.close()
     run = unbroken.Run(tmp_path / "run", quiet=True)
-    with pytest.raises(StateMismatch, match=r"position: .* -> nothing"):
+    with pytest.raises(StateMismatch, match="position: was there and is gone"):
         next(iter(run.steps(20)))
 
 
@@ -420,7 +420,7 @@ def test_another_shape_is_refused_before_anything_is_touched(tmp_path: Path) -> 
     run = unbroken.Run(tmp_path / "run", quiet=True)
     position = np.zeros(5)
     run.track(position=position)
-    with pytest.raises(StateMismatch, match=r"position: array <f8 \[4\] -> array <f8 \[5\]"):
+    with pytest.raises(StateMismatch, match=r"position: \(4,\) -> \(5,\)"):
         next(iter(run.steps(20)))
     assert not position.any()
 

@@ -262,12 +262,12 @@ def _usable(root: Path) -> Path:
             mode = os.stat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if path.is_symlink():
-                raise ConfigError(f"{path} is a link to nothing.", hint="Choose another root.") from None
+                raise ConfigError(f"{path} is a link to nothing.", hint="Choose another directory.") from None
             continue
         except OSError:
             break  # what cannot be looked at is reported by the operation that needs it
         if not stat.S_ISDIR(mode):
-            raise ConfigError(f"{path} is not a directory.", hint="Choose another root.")
+            raise ConfigError(f"{path} is not a directory.", hint="Choose another directory.")
         break
     return root
 

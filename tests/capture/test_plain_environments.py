@@ -91,7 +91,7 @@ def test_a_plain_environment_goes_on_where_it_was(name: str, at: int, tmp_path: 
     assert sorted(before.keys() | after.keys()) == list(range(60))
 
 
-@pytest.mark.parametrize("name", ["Lists", "GlobalGenerators", "wrapped"])
+@pytest.mark.parametrize("name", ["GlobalGenerators", "wrapped"])
 def test_it_ends_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
     script = f"""
 import sys
@@ -234,7 +234,7 @@ def train(name: str, folder: Path, out: str, kill_at: int = -1) -> None:
     (folder / out).write_text(json.dumps(weights))
 
 
-@pytest.mark.parametrize("name", ["Lists", "GlobalGenerators", "HiddenWithMemory"])
+@pytest.mark.parametrize("name", ["GlobalGenerators", "HiddenWithMemory"])
 def test_a_training_on_it_ends_as_the_undisturbed_one(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,7 @@ def attach_once(env: Any, verdict: Verdict | None = None) -> Verdict:
             raise NotCapturable(
                 f"{type(env.unwrapped).__qualname__} cannot be prepared for saving:"
                 f" {type(error).__name__}: {error}.",
-                hint="Let it be recorded, or register a capturer for it: register_env_capturer.",
+                hint="Register a capturer for it with register_env_capturer.",
             ) from error
     return found.verdict
 

@@ -20,6 +20,7 @@ from unbroken.errors import NotCapturable, StateMismatch
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
 from unbroken.state.nodes import Array, Coded, Dict, Tuple, Value
+from unbroken.state.places import visit
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Snapshot
 from unbroken.state.walk import capture
@@ -376,7 +377,10 @@ def test_values_land_on_the_device_of_the_twin() -> None:
     )
     twin = Holder(p=nn.Parameter(torch.ones(3, device="meta")), step=None, m=torch.ones(3, device="meta"))
     graft = plan(saved, {"it": twin}, POLICY)
-    assert [(d.level, d.place) for d in graft.differences] == [("changed", "it/p/value")]
+    assert [(d.level, d.place) for d in graft.differences] == [
+        ("changed", "it/m/value/device"),
+        ("moved", "it/p/value/device"),
+    ]
     graft.apply()
     assert [t.device.type for t in (twin.p, twin.step, twin.m)] == ["meta", "cpu", "meta"]
 
@@ -530,3 +534,40 @@ def test_gradients_come_back_where_they_are_asked_for(travel: Travel, twin_has_g
         plain.components["policy_weights"].nbytes
         < capture({"net": saved}, policy).components["policy_weights"].nbytes
     )
+
+
+def on_another_device(snapshot: Snapshot) -> Snapshot:
+    """What the same program would have saved where its tensors lie on a device that is not here."""
+    for component in snapshot.components.values():
+        for root, value in component.roots.items():
+            for _, node in visit(root, value):
+                if isinstance(node, Coded) and node.k == "torch.tensor" and isinstance(node.v, Dict):
+                    fields = node.v.v or {}
+                    if fields.get("shape") != Tuple(v=[]):  # optimizers count their steps on the CPU
+                        node.v.v = {**fields, "device": "cuda:3"}
+    return snapshot
+
+
+def test_what_was_saved_on_a_device_that_is_not_here_comes_back_on_ours() -> None:
+    def trained(seed: int) -> Holder:
+        torch.manual_seed(seed)
+        net = nn.Linear(40, 40)
+        opt = torch.optim.Adam(net.parameters())
+        if seed == 1:
+            net(torch.ones(1, 40)).sum().backward()
+            opt.step()
+        return Holder(net=net, opt=opt)
+
+    saved, twin = trained(1), trained(2)
+    snapshot = on_another_device(capture({"it": saved}, POLICY))
+    graft = plan(snapshot, {"it": twin}, POLICY)
+    assert graft.errors == []
+    graft.apply()
+    assert torch.equal(saved.net.weight, twin.net.weight)
+    moments = twin.opt.state[twin.net.weight]
+    assert torch.equal(moments["exp_avg"], saved.opt.state[saved.net.weight]["exp_avg"])
+    assert [d.level for d in graft.differences].count("changed") == 1
+    told = {d.place for d in graft.differences if d.level in ("changed", "moved")}
+    left = {d.place for d in compare(snapshot, capture({"it": twin}, POLICY))}
+    assert left
+    assert left <= told

@@ -147,7 +147,7 @@ class TensorCodec:
         if own is not None:
             graft.register(own)
             if isinstance(own, Parameter):
-                devices.learn(saved.device, own.device, graft)
+                devices.learn(saved.device, own.device)
         result = self._values(saved, own, device, graft)
         if result is None:
             return graft.refuse("names memory that it does not have.", twin)
@@ -156,6 +156,7 @@ class TensorCodec:
             graft.register(result)
         elif result.is_leaf and result.requires_grad != saved.grad:
             graft.write(result.requires_grad_, saved.grad)
+        devices.tell(saved.device, result.device, graft)
         self._extras(payload, result, own=own is not None, graft=graft)
         if self._gradients and result.is_leaf:
             self._gradient(payload, result, graft)
@@ -357,11 +358,18 @@ class _Devices:
 
     def __init__(self) -> None:
         self._moved: dict[str, torch.device] = {}
+        self._told: set[str] = set()
 
-    def learn(self, saved: str, now: torch.device, graft: Graft) -> None:
-        if torch.device(saved) != now and saved not in self._moved:
-            graft.note("changed", f"was saved on {saved}; the program's {now} stays.")
+    def learn(self, saved: str, now: torch.device) -> None:
         self._moved.setdefault(saved, now)
+
+    def tell(self, saved: str, now: torch.device, graft: Graft) -> None:
+        """Say where a tensor is now: once for each device, and of every tensor for who compares."""
+        if torch.device(saved) == now:
+            return
+        level = "moved" if saved in self._told else "changed"
+        self._told.add(saved)
+        graft.note_at("device", level, f"was saved on {saved}; the program's {now} stays.")
 
     def of(self, saved: _Saved, twin: object) -> torch.device:
         if isinstance(twin, torch.Tensor):

@@ -32,7 +32,7 @@ from unbroken.state.snapshot import Snapshot
 SHOWN = 5
 _REPORTED = frozenset({"changed", "lost", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
-_PROGRAMS_OWN = frozenset({"changed", "kept"})
+_PROGRAMS_OWN = frozenset({"changed", "kept", "moved"})
 """Levels of what the program keeps as it built it: they explain what differs there, and below."""
 
 

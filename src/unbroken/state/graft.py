@@ -43,6 +43,7 @@ class Difference:
 
     - error: the checkpoint does not fit; nothing may be applied
     - changed: the program's new version stays (a function with other code)
+    - moved: what "changed" says of a tensor's device, for every further tensor; nobody is told
     - kept: a setting that the caller asked to keep from the twin
     - replaced: an array of another shape or dtype took the twin's place
     - removed: the twin has an attribute that the saved object no longer had

@@ -97,7 +97,7 @@ def slots_of(cls: type) -> tuple[str, ...]:
 
 
 def _kind(cls: type, policy: Policy, *, coded: bool, external: bool) -> Kind:
-    module = cls.__module__
+    module = getattr(cls, "__module__", "builtins")
     if coded:
         return Kind.CODED
     if issubclass(cls, type) or cls is types.ModuleType:
@@ -153,7 +153,7 @@ class Lookup:
         return None if codec is not None and getattr(codec, "exact", False) and found != names[0] else codec
 
     def _stateless(self, cls: type, name: str, *, declared: bool) -> bool:
-        module = cls.__module__
+        module = getattr(cls, "__module__", "builtins")
         return (
             declared
             or any(module == m or module.startswith(f"{m}.") for m in self.policy.external)

@@ -285,7 +285,8 @@ def same(a: object, b: object) -> bool:
 
 def class_name(cls: type) -> str:
     """Return the name under which a class stands in documents: ``module:Qualname``."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    # Some classes of C extensions say no module.
+    return f"{getattr(cls, '__module__', 'builtins')}:{cls.__qualname__}"
 
 
 def escape(key: str) -> str:

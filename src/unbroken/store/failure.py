@@ -26,7 +26,9 @@ def failure(error: OSError, *, doing: str, path: str | os.PathLike[str], key: st
             key=key,
         )
     if error.errno == errno.EROFS:
-        return StoreDenied(f"{shown} is on a read-only file system.", hint="Choose another directory.", key=key)
+        return StoreDenied(
+            f"{shown} is on a read-only file system.", hint="Choose another directory.", key=key
+        )
     if error.errno in _DENIED:
         return StoreDenied(
             f"{doing.capitalize()} {shown} is not permitted to this user.",

@@ -40,8 +40,9 @@ def run_as_nobody(script: str, root: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def open_path(tmp_path: Path) -> Path:
     """A folder that any user can reach."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o055 != 0o055:  # those that pytest has made for us alone
+            folder.chmod(0o755)
     return tmp_path
 
 

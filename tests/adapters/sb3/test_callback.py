@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -300,7 +301,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_tensorboard_goes_on_in_the_directory_of_the_first_start(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
 
     def train(name: str, cut: int = 0) -> None:
         ours = CheckpointCallback(10, tmp_path / f"run-{name}")

@@ -18,6 +18,19 @@ from demo.recorder import Recorder, save_weights
 from demo.tasks import TASKS, Task
 
 
+TORN = (
+    AssertionError,  # a zip file without its entries
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
+"""What loading raises when the kill has hit SB3 in the middle of writing."""
+
+
 def load_newest(task: Task, folder: Path) -> PPO | DQN | None:
     """Load the newest checkpoint that can be read: the kill may have hit SB3 while it wrote one."""
     steps = sorted(
@@ -28,7 +41,7 @@ def load_newest(task: Task, folder: Path) -> PPO | DQN | None:
             model: PPO | DQN = task.algorithm.load(folder / f"rl_model_{step}_steps", env=task.envs())
             if isinstance(model, DQN):
                 model.load_replay_buffer(folder / f"rl_model_replay_buffer_{step}_steps.pkl")
-        except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, FileNotFoundError):
+        except TORN:
             print(f"the checkpoint of step {step} cannot be read")
         else:
             return model

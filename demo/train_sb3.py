@@ -17,7 +17,6 @@ from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
 from demo.recorder import Recorder, save_weights
 from demo.tasks import TASKS, Task
 
-
 TORN = (
     AssertionError,  # a zip file without its entries
     EOFError,

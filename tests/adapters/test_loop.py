@@ -96,9 +96,6 @@ def test_a_finished_run_started_again_says_so_and_changes_nothing(undisturbed: P
     assert Repository.open(undisturbed, "dqn").commits() == before
 
 
-# ---------------------------------------------------------------------- loops small enough to stay here
-
-
 class Walk:
     """A random walk: numpy's global generator, an array in place, and variables of the loop."""
 
@@ -246,9 +243,6 @@ def test_a_function_is_the_same_whatever_the_seed_of_the_hashes(tmp_path: Path) 
     assert told == ["7 0 []", "9 7 []", "12 9 []"]
 
 
-# ---------------------------------------------------------------------- objects that know their own state
-
-
 class Counter:
     """Holds what nobody can see from outside, and says so."""
 
@@ -318,9 +312,6 @@ def test_torch_schedulers_and_optimizers_come_back_in_place(tmp_path: Path) -> N
         finals.append((net.weight.detach().numpy().tobytes(), scheduler.get_last_lr()))
     assert finals[0] == finals[1]
     assert finals[0][1] == [0.1 * 0.5**4]
-
-
-# ---------------------------------------------------------------------- what is forgotten, and bad input
 
 
 def test_what_the_loop_would_lose_is_named_once(tmp_path: Path) -> None:

@@ -241,9 +241,6 @@ def test_a_skeleton_holds_no_state() -> None:
     assert compare(skeletons[0], other) != [], "the kind of a generator is configuration"
 
 
-# ---------------------------------------------------------------------- what a forged document gets
-
-
 def node_of(saved: Snapshot, name: str) -> Coded:
     component = saved.components["training_state"]
     node: Any = component.roots["it"]

@@ -176,9 +176,6 @@ def test_where_no_process_can_be_copied_nobody_has_looked(monkeypatch: pytest.Mo
     assert "cannot copy a process" in verdict.reason
 
 
-# ---------------------------------------------------------------------- physics out of reach
-
-
 @pytest.mark.parametrize("name", ["Hidden", "HiddenWithMemory"])
 def test_physics_out_of_reach_is_replayed_with_the_values_beside_it(name: str, tmp_path: Path) -> None:
     assert probe(getattr(plain, name)()) == Verdict(How.REPLAY)
@@ -199,9 +196,6 @@ def test_an_object_that_a_replay_would_lose_is_named(tmp_path: Path) -> None:
     assert "robot/miles" in verdict.reason
     _, after = killed_and_taken_up("HiddenWithRobot", LATER, tmp_path)
     assert max(after) == 59
-
-
-# ---------------------------------------------------------------------- in Stable-Baselines3
 
 
 def train(name: str, folder: Path, out: str, kill_at: int = -1) -> None:

@@ -168,9 +168,6 @@ def test_a_rollout_buffer_is_no_ring() -> None:
     assert written_rows(object()) is None
 
 
-# ---------------------------------------------------------------------- a buffer of one's own
-
-
 class Own:
     """A buffer as single-file implementations write it."""
 

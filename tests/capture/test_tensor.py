@@ -67,9 +67,6 @@ def total_bytes(saved: Snapshot) -> int:
 every_dtype = pytest.mark.parametrize("name", sorted(DTYPES))
 
 
-# ---------------------------------------------------------------------- values
-
-
 @every_dtype
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (5,), (9, 7)], ids=str)
@@ -164,9 +161,6 @@ def test_equal_values_are_not_written() -> None:
     version = shared._version
     carry(Holder(x=torch.ones(3)), Holder(x=shared))
     assert shared._version == version
-
-
-# ---------------------------------------------------------------------- shared memory
 
 
 def test_two_tensors_on_one_memory_share_it_again(travel: Travel) -> None:
@@ -307,9 +301,6 @@ def test_any_set_of_slices_comes_back(data: st.DataObject) -> None:
         assert torch.equal(mine, getattr(original, key))
 
 
-# ---------------------------------------------------------------------- parameters, flags, extras
-
-
 @pytest.mark.parametrize("other", [torch.zeros(4), torch.zeros(3, dtype=torch.float64)])
 def test_a_parameter_of_another_shape_or_dtype_is_an_error(other: torch.Tensor) -> None:
     saved = capture({"it": Holder(p=nn.Parameter(torch.ones(3)))}, POLICY)
@@ -433,9 +424,6 @@ def test_a_gpu_and_the_host(travel: Travel) -> None:
     assert torch.equal(host.rest, base[10:].cpu())
 
 
-# ---------------------------------------------------------------------- what cannot be saved
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -451,9 +439,6 @@ def test_a_gpu_and_the_host(travel: Travel) -> None:
 def test_what_is_no_plain_tensor_is_named(make: Callable[[], object]) -> None:
     with pytest.raises(NotCapturable, match="it/x"):
         capture({"it": Holder(x=make())}, POLICY)
-
-
-# ---------------------------------------------------------------------- forged documents
 
 
 def payload_of(saved: Snapshot, name: str) -> dict[str, Value]:

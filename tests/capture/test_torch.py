@@ -53,9 +53,6 @@ def parameters_equal(a: nn.Module, b: nn.Module) -> bool:
     return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in pairs)
 
 
-# ---------------------------------------------------------------------- optimizers
-
-
 class Training:
     """A network that learns a fixed target."""
 
@@ -221,9 +218,6 @@ def test_schedules_go_on(name: str, travel: Travel) -> None:
     restore(saved, twin)
     assert advance(twin, 4) == advance(original, 4)
     assert parameters_equal(original.training.net, twin.training.net)
-
-
-# ---------------------------------------------------------------------- modules
 
 
 class ActorCritic:
@@ -434,9 +428,6 @@ def test_everything_at_once_over_little(travel: Travel) -> None:
     twin = Holder(net=fresh.net, optimizer=fresh.optimizer, halves=fresh.halves)
     carry(original, twin, travel)
     assert twin.row.untyped_storage().data_ptr() == twin.base.untyped_storage().data_ptr()
-
-
-# ---------------------------------------------------------------------- values
 
 
 def test_plain_values_of_torch(travel: Travel) -> None:

@@ -134,9 +134,6 @@ def test_an_array_of_another_shape_stays_as_built_if_that_is_allowed() -> None:
     assert any("allowed" in report for report in restored.reports)
 
 
-# ---------------------------------------------------------------------- trust
-
-
 class Odd:
     """Has no attributes that a walk could see: it can only be pickled."""
 
@@ -246,9 +243,6 @@ def test_state_that_never_reached_a_save_is_nowhere(tmp_path: Path) -> None:
     engine.close()
     assert again.count == 10
     assert np.isfinite(again.net.weights).all()
-
-
-# ---------------------------------------------------------------------- what an announced difference explains
 
 
 class Lost(GraftSource):

@@ -198,8 +198,6 @@ class Run:
         if engine is not None:
             engine.__exit__(kind, error, trace)
 
-    # ------------------------------------------------------------------ for the iterator below
-
     def _running(self) -> CheckpointEngine:
         if self._engine is None:
             raise ConfigError("The loop has not begun.", hint="Iterate over run.steps() first.")

@@ -143,8 +143,6 @@ class StickyTracker:
         self._actions.append(int(action))
         return self._hooks[0].original(action)
 
-    # ------------------------------------------------------------------ knowing the hidden action
-
     def capture(self) -> tuple[bytes, Hidden]:
         """Return the emulator's state and the action that it executed last."""
         state = emulator_state(self.ale)

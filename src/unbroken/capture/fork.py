@@ -113,9 +113,6 @@ def _end(child: int) -> int:
         return -1
 
 
-# ---------------------------------------------------------------------- in the copy
-
-
 def _be_copy(
     question: Callable[[], str],
     writing: int,

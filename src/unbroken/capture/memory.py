@@ -47,9 +47,6 @@ def numpy_name(dtype: torch.dtype) -> str:
     return _NUMPY.get(dtype) or _BITS.get(dtype.itemsize, "|u1")
 
 
-# ---------------------------------------------------------------------- geometry
-
-
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """How a tensor lies in a memory; `offset` in bytes from the start of the saved span."""
@@ -129,9 +126,6 @@ def is_thin(tensor: torch.Tensor) -> bool:
     return _extent(tensor.shape, tensor.stride(), tensor.itemsize) > THIN * max(dense, INLINE_BYTES)
 
 
-# ---------------------------------------------------------------------- writing
-
-
 @dataclass(frozen=True, slots=True)
 class _Lying:
     """A tensor in a memory, and the payload to which its place in it is added."""
@@ -201,9 +195,6 @@ def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk) -> Array:
     else:
         node.b = walk.adopt(host)
     return node
-
-
-# ---------------------------------------------------------------------- reading
 
 
 class Home:

@@ -41,9 +41,6 @@ class Malformed(ValueError):
     """The document does not hold what a generator needs. Turned into a refusal by `plan`."""
 
 
-# ---------------------------------------------------------------------- plain state, written and read
-
-
 def write_plain(value: Any, walk: Walk) -> Value:
     """Return the node of a generator's state: dicts, lists, tuples, numbers, text and numeric arrays.
 
@@ -86,9 +83,6 @@ def _read_array(node: Array, graft: Graft) -> Any:
     if blob.nbytes != np.dtype(node.d).itemsize * int(np.prod(node.s, dtype=np.int64)):
         raise Malformed(f"an array of shape {node.s} has {blob.nbytes} bytes")
     return blob.view(node.d).reshape(node.s).astype(np.dtype(node.d).newbyteorder("="))
-
-
-# ---------------------------------------------------------------------- seed sequences
 
 
 def _read_sequence(node: Value, graft: Graft) -> SeedSequence | None:
@@ -135,9 +129,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.array_equal(a, b)
     return type(a) is type(b) and bool(a == b)
-
-
-# ---------------------------------------------------------------------- bit generators
 
 
 _SETTABLE = np.lib.NumpyVersion(np.__version__) >= "2.0.0"

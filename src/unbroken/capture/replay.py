@@ -131,8 +131,6 @@ class Recorder:
         for hook in self._hooks:
             hook.remove()
 
-    # ------------------------------------------------------------------ recording
-
     def _step(self, action: Any) -> Any:
         step = self._hooks[0].original
         if self._depth:
@@ -225,8 +223,6 @@ class Recorder:
             return None
         finally:
             twin.close()
-
-    # ------------------------------------------------------------------ capture and restore
 
     def write(self) -> tuple[str, Any]:
         """Return the tape as a header and an array of bytes."""

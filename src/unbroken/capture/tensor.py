@@ -59,9 +59,6 @@ def _name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-# ---------------------------------------------------------------------- writing
-
-
 class TensorCodec:
     """Every strided tensor: plain ones, Parameters, buffers, subclasses that lie in ordinary memory.
 
@@ -127,8 +124,6 @@ class TensorCodec:
 
         fields["memory"] = walk.shared("memory", key, storage, make)
         met[key].add(tensor, fields)
-
-    # ------------------------------------------------------------------ planning
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         saved = _Saved.read(payload)
@@ -281,9 +276,6 @@ def _blank(saved: _Saved, device: torch.device) -> torch.Tensor:
 
 def _repoint(twin: torch.Tensor, lying: torch.Tensor) -> None:
     twin.data = lying  # the object stays: optimizers and modules hold it
-
-
-# ---------------------------------------------------------------------- what is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,6 @@ def _notes(notes: Iterable[Note]) -> dict[str, str]:
     return first
 
 
-# ---------------------------------------------------------------------- over a second environment
-
-
 def compare(make: Callable[[], Any], how: How, clock: Clock | None = None) -> Finding:
     """Try one way of capturing, with two environments that `make` builds."""
     rules = policy()
@@ -198,9 +195,6 @@ def judge(make: Callable[[], Any], clock: Clock | None = None) -> Verdict:
     first = sure.how if sure is not None else How.STRUCTURAL
     ways = dict.fromkeys((first, How.REPLAY, How.WHOLE_REPLAY))
     return decide(ways, lambda how: compare(make, how, clock), clock)
-
-
-# ---------------------------------------------------------------------- over the same environment
 
 
 def compare_in_place(env: Any, how: How, clock: Clock) -> Finding:
@@ -238,9 +232,6 @@ def _below_libraries(env: Any) -> Any:
     """Return the environment without the outer wrappers that are known by name."""
     layers = list(chain(env))
     return next((layer for layer in layers if not is_wrapper_of_library(layer)), layers[-1])
-
-
-# ---------------------------------------------------------------------- both
 
 
 def decide(ways: Iterable[How], attempt: Callable[[How], Finding], clock: Clock | None = None) -> Verdict:

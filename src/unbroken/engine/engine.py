@@ -106,8 +106,6 @@ class CheckpointEngine:
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
 
-    # ------------------------------------------------------------------ resuming
-
     def resume(self, *, step: int = 0) -> ResumeReport:
         """Bring the live objects to where the run goes on, and say from where that is.
 
@@ -183,8 +181,6 @@ class CheckpointEngine:
             with suppress(CorruptObject):
                 meta = repository.meta(commits[0])
         return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
-
-    # ------------------------------------------------------------------ saving
 
     def step(self, step: int, *, episodes: int = 0, metrics: Mapping[str, float] | None = None) -> bool:
         """Tell that training is at a clean point; save if it is time. Returns whether it saved.
@@ -344,8 +340,6 @@ class CheckpointEngine:
         """
         self._opened().record_workers(workers)
 
-    # ------------------------------------------------------------------ reading
-
     def load(self, step: int | None = None, *, components: Collection[str] | None = None) -> Snapshot:
         """Return the newest saved state, or that of `step`; all of it or only some components.
 
@@ -386,8 +380,6 @@ class CheckpointEngine:
                 "The engine is not running.", hint="Call resume() before saving; once closed it is over."
             )
         return self._run
-
-    # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
         """Wait for the last save, say that the run ended in order, and give it back.

@@ -185,8 +185,6 @@ EXACT = (
 """Makers of environments whose attributes, with the generators of the process, are all there is."""
 
 
-# ---------------------------------------------------------------------- what no attribute shows
-
 _moves = 0
 _history: list[float] = []
 
@@ -277,9 +275,6 @@ class NeverAnswers(Plain):
     def move(self, action: Any) -> None:
         while True:
             pass
-
-
-# ---------------------------------------------------------------------- physics out of reach
 
 
 class Hidden(Plain):

@@ -118,8 +118,6 @@ class Session:
         if self._engine is not None and self._every_calls and n_calls % self._every_calls == 0:
             self._engine.request_save(f"every {self._every_calls:,} calls")
 
-    # ------------------------------------------------------------------ what the loop tells
-
     def begin(self, root: BaseCallback) -> Position | None:
         """Restore, if there is anything, and say so."""
         model, settings = self._model, self._settings.overridden(os.environ)

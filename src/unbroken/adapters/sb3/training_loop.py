@@ -102,8 +102,6 @@ class TrainingLoop:
         """Whether there are clean points inside rollouts, or only between them."""
         return has_known_loop(self.model)
 
-    # ------------------------------------------------------------------ what stands before the methods
-
     def _collect_rollouts(self, *args: Any, **kwargs: Any) -> Any:
         call = self._signature.bind(*args, **kwargs)
         root: BaseCallback = call.arguments["callback"]
@@ -200,8 +198,6 @@ class TrainingLoop:
     def _abandon(self, error: BaseException) -> None:
         self.remove()
         self._listener.abandoned(error)
-
-    # ------------------------------------------------------------------ clean points
 
     def _at_step(self) -> None:
         position = self.position

@@ -1,6 +1,7 @@
 """Runs the example of a hand-written loop, kills it at a step, or makes one part cold after the restore.
 
-`python loop_script.py KILL_AT COLD ARGS...`; KILL_AT -1 kills nothing, COLD - leaves nothing cold.
+`python loop_script.py KILL_AT COLD ARGS...`; KILL_AT -1 kills nothing, COLD - leaves nothing cold. `850,settled`
+lets the save under way finish before the kill, so that what is resumed does not depend on the disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 
 import unbroken
 
-kill_at, cold = int(sys.argv[1]), sys.argv[2]
+kill_at, settled = int(sys.argv[1].partition(",")[0]), sys.argv[1].endswith(",settled")
+cold = sys.argv[2]
 del sys.argv[1:3]
 steps = unbroken.Run.steps
 
@@ -38,6 +40,8 @@ def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
         if self.report is not None and self.report.restored and step == self.report.step:
             chill(self._tracked)
         if step == kill_at:
+            if settled:
+                self._running().wait()
             os.kill(os.getpid(), signal.SIGKILL)
         yield step
 

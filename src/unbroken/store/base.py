@@ -14,6 +14,7 @@ looks again. What a store can do beyond this is a Protocol of its own, asked wit
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -93,6 +94,65 @@ class SupportsAppend(Protocol):
     def append(self, key: str, data: bytes) -> None:
         """Add `data` at the end, durably; make the object if there is none. A crash may leave part of it."""
         ...
+
+
+@runtime_checkable
+class SupportsPutAll(Protocol):
+    """Can make several objects durable together, which costs hardly more than one."""
+
+    def put_all(self, items: Iterable[tuple[str, Content]]) -> None:
+        """Write the objects. No name appears before all contents are durable; names appear in this order."""
+        ...
+
+
+@runtime_checkable
+class SupportsDeleteAll(Protocol):
+    """Can delete several objects with one wait for the disk."""
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        """Delete the objects in this order; when it returns, all deletions are durable."""
+        ...
+
+
+@runtime_checkable
+class SupportsReadInto(Protocol):
+    """Can read into memory that is there already."""
+
+    def read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
+        """Fill `parts` one after the other with the bytes from `offset` on; return how many were read,
+        fewer than asked for only where the object ends. `ObjectMissing` if there is none."""
+        ...
+
+
+def put_all(store: ByteStore, items: Iterable[tuple[str, Content]]) -> None:
+    """Write several objects, in this order or together."""
+    if isinstance(store, SupportsPutAll):
+        store.put_all(items)
+        return
+    for key, data in items:
+        store.put(key, data)
+
+
+def delete_all(store: ByteStore, keys: Iterable[str]) -> None:
+    """Delete several objects in this order."""
+    if isinstance(store, SupportsDeleteAll):
+        store.delete_all(keys)
+        return
+    for key in keys:
+        store.delete(key)
+
+
+def read_into(store: ByteStore, key: str, offset: int, parts: Sequence[memoryview]) -> int:
+    """Fill `parts` with the bytes from `offset` on; return how many were read."""
+    if isinstance(store, SupportsReadInto):
+        return store.read_into(key, offset, parts)
+    data = memoryview(store.get_range(key, offset, sum(part.nbytes for part in parts)))
+    at = 0
+    for part in parts:
+        piece = data[at : at + part.nbytes]
+        part[: piece.nbytes] = piece
+        at += piece.nbytes
+    return at
 
 
 def append(store: ByteStore, key: str, line: bytes) -> None:

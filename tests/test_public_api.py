@@ -76,7 +76,7 @@ def test_signatures(function: str, signature: str) -> None:
 
 SETTINGS = {
     "job": "''",
-    "every": "Every(steps=10000, seconds=300.0, episodes=None)",
+    "every": "Every(steps=None, seconds=None, episodes=None, max_loss=300.0, max_overhead=0.02)",
     "keep_last": "5",
     "best": "None",
     "resume": "'auto'",
@@ -114,7 +114,8 @@ def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
 
 
 def test_an_interval_and_the_best() -> None:
-    assert options(unbroken.Every, KEYWORD) == {"steps": "None", "seconds": "None", "episodes": "None"}
+    names = ("steps", "seconds", "episodes", "max_loss", "max_overhead")
+    assert options(unbroken.Every, KEYWORD) == dict.fromkeys(names, "None")
     assert options(unbroken.Every, POSITIONAL) == {}
     assert options(unbroken.Best, POSITIONAL) == {"metric": "required", "mode": "'max'"}
 

@@ -28,7 +28,7 @@ def test_every_multiple_that_is_crossed_gives_exactly_one_save(every: int, width
         crossed = step // every > before // every
         assert bool(schedule.due(step)) == crossed
         if crossed:
-            schedule.saved(step)
+            schedule.saved(step, blocked=0.0)
         before = step
 
 
@@ -42,7 +42,7 @@ def test_asking_changes_nothing_so_a_waiting_save_stays_due() -> None:
     schedule = Schedule(Every(steps=10), Clock())
     assert schedule.due(10)
     assert schedule.due(11)
-    schedule.saved(11)
+    schedule.saved(11, blocked=0.0)
     assert not schedule.due(19)
     assert schedule.due(20)
 
@@ -60,7 +60,7 @@ def test_seconds_are_counted_from_the_last_save_of_any_reason() -> None:
     assert not schedule.due(1)
     clock.now += 0.2
     assert schedule.due(1) == "every 60 seconds"
-    schedule.saved(1)
+    schedule.saved(1, blocked=0.0)
     assert not schedule.due(2)
 
 
@@ -70,9 +70,9 @@ def test_episodes_are_counted_by_crossing() -> None:
     assert schedule.due(6, 23) == "every 10 episodes"
 
 
-def test_the_default_is_ten_thousand_steps_or_five_minutes() -> None:
-    assert Every(steps=10_000, seconds=300) == DEFAULT_EVERY
-    assert str(DEFAULT_EVERY) == "10,000 steps or 300.0 seconds"
+def test_the_default_is_the_two_budgets() -> None:
+    assert Every(max_loss=300, max_overhead=0.02) == DEFAULT_EVERY
+    assert str(DEFAULT_EVERY) == "5 min of work at risk or 0.02 of the time for saving"
 
 
 @pytest.mark.parametrize("name", ["steps", "seconds", "episodes"])

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from unbroken.engine import fingerprint
+from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.faults import Traces
 from unbroken.engine.metadata import NOT_FINITE, Circumstances, describe
 from unbroken.engine.progress import VARIABLE, Progress
@@ -162,9 +163,7 @@ class CheckpointEngine:
             )
             if found.adopted:
                 self.request_save("settings were changed")
-        self._schedule = Schedule(
-            self.settings.interval, self._clock, step=self._step, episodes=found.episodes
-        )
+        self._schedule.begin(self._step, found.episodes)
         self._progress.step(self._step)
         report = found.report(
             versions=self._versions, fingerprint=self._fingerprint, seconds=self._clock() - started
@@ -276,7 +275,9 @@ class CheckpointEngine:
         self._requested = ""
         self._step = step
         self._finished = position == "end"
-        self._schedule.saved(step, episodes)
+        self._schedule.saved(step, episodes, blocked=circumstances.seconds_blocked)
+        if conflict := self._schedule.conflict():
+            warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
 
     def _warn_of_pickles(self, snapshot: Snapshot) -> None:
@@ -294,6 +295,7 @@ class CheckpointEngine:
 
     def _write(self, run: RunWriter, snapshot: Snapshot, circumstances: Circumstances) -> None:
         """Runs in the writer's thread; touches no live object."""
+        started = self._clock()
         source = self._source
         sick = frozenset[str](source.sick_places(snapshot) if isinstance(source, InspectsWeights) else ())
         if self._sick_from_birth is None:
@@ -301,6 +303,7 @@ class CheckpointEngine:
         run.write(
             snapshot, describe(snapshot, circumstances, sick=sick, sick_from_birth=self._sick_from_birth)
         )
+        durable = self._clock() - started
         self._progress.committed(circumstances.step)
         settings, repository = self.settings, self._opened_repository()
         run.retain(
@@ -312,6 +315,7 @@ class CheckpointEngine:
                 damaged=self._damaged,
             )
         )
+        self._schedule.written(durable=durable, busy=self._clock() - started)
 
     def _finish_save(self) -> None:
         self._writer.wait()

@@ -1,8 +1,8 @@
-"""When to save: every so many steps, seconds or episodes, whichever comes first.
+"""When to save: every so many steps, seconds or episodes, or when a budget says so; the first that is due.
 
 Steps and episodes count by crossing a multiple, never by `step % n == 0`: with four environments a
 step counter may jump over every multiple and would never hit one. The grid of multiples does not
-move with a resume.
+move with a resume. What the budgets do is told in `engine/budget.py`.
 
 Not promised: a save at that very step. The schedule is asked at clean points only, and a save that
 is still being written lets the next one wait.
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
+from unbroken.engine.budget import Budget
+from unbroken.engine.duration import seconds_of, told
 from unbroken.errors import ConfigError
 
 Clock: TypeAlias = Callable[[], float]
@@ -27,24 +29,36 @@ NEVER = math.inf
 class Every:
     """An interval between saves; of several the one that ends first counts.
 
+    `max_loss` bounds how much work a kill may cost: seconds, or a text such as "90s", "5min" or "1h".
+    `max_overhead` bounds the share of the time that goes into saving: 0.02 is 2 %. Both are held against
+    what saves really cost, and the interval follows. With both, `max_loss` decides; a `BudgetWarning`
+    says so where it needs more than `max_overhead`. With `max_overhead` alone saves are at least 10
+    seconds apart.
+
     Raises ConfigError if no interval is given, or one is zero, negative or not a number.
 
-    >>> Every(steps=1000)
-    Every(steps=1000, seconds=None, episodes=None)
+    >>> Every(steps=1000, max_loss="5min")
+    Every(steps=1000, seconds=None, episodes=None, max_loss=300.0, max_overhead=None)
     """
 
     steps: int | None = None
     seconds: float | None = None
     episodes: int | None = None
+    max_loss: float | str | None = None
+    max_overhead: float | None = None
 
     def __post_init__(self) -> None:
         _check("steps", self.steps, whole=True)
         _check("seconds", self.seconds, whole=False)
         _check("episodes", self.episodes, whole=True)
-        if self.steps is None and self.seconds is None and self.episodes is None:
+        if self.max_loss is not None:
+            object.__setattr__(self, "max_loss", seconds_of(self.max_loss, name="max_loss"))
+        _check_share("max_overhead", self.max_overhead)
+        if all(getattr(self, field.name) is None for field in fields(self)):
             raise ConfigError(
                 "Every() names no interval.",
-                hint="Give steps=, seconds= or episodes=; to save only at the end, give a large one.",
+                hint="Give steps=, seconds=, episodes=, max_loss= or max_overhead=;"
+                " to save only at the end, give a large one.",
             )
 
     @classmethod
@@ -58,6 +72,10 @@ class Every:
             for name, value in (("steps", self.steps), ("seconds", self.seconds), ("episodes", self.episodes))
             if value is not None
         ]
+        if self.max_loss is not None:
+            parts.append(f"{told(seconds_of(self.max_loss, name='max_loss'))} of work at risk")
+        if self.max_overhead is not None:
+            parts.append(f"{self.max_overhead:.3g} of the time for saving")
         return " or ".join(parts)
 
 
@@ -86,19 +104,41 @@ def _check(name: str, value: object, *, whole: bool) -> None:
         )
 
 
-DEFAULT_EVERY = Every(steps=10_000, seconds=300.0)
+def _check_share(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
+        raise ConfigError(
+            f"{name} must be a share of the time, above 0 and below 1, not {value!r}.",
+            hint=f"For 2 % write {name}=0.02.",
+        )
+
+
+DEFAULT_EVERY = Every(max_loss="5min", max_overhead=0.02)
 
 
 class Schedule:
-    """The memory of one `Every`: what was saved last."""
+    """The memory of one `Every`: what was saved last, and what saves have cost.
 
-    __slots__ = ("_clock", "_every", "_next_episode", "_next_step", "_next_time")
+    `written` may be called from the thread of the writer, all else from that of the training.
+    """
+
+    __slots__ = ("_budget", "_clock", "_every", "_next_episode", "_next_step", "_next_time", "_timed")
 
     def __init__(self, every: Every, clock: Clock, *, step: int = 0, episodes: int = 0) -> None:
         self._every = every
         self._clock = clock
         self._next_step = self._next_episode = self._next_time = NEVER
-        self.saved(step, episodes)
+        max_loss = None if every.max_loss is None else seconds_of(every.max_loss, name="max_loss")
+        self._budget = Budget(max_loss=max_loss, max_overhead=every.max_overhead)
+        self._timed = not (every.seconds is None and max_loss is None and every.max_overhead is None)
+        self.begin(step, episodes)
+
+    def begin(self, step: int, episodes: int = 0) -> None:
+        """Count from here, where training starts or goes on. What saves have cost is not forgotten."""
+        now = self._clock()
+        self._count(now, step, episodes)
+        self._budget.begin(now)
 
     def due(self, step: int, episodes: int = 0) -> str:
         """Return why a save is due at this point, or an empty string. Asking changes nothing."""
@@ -106,16 +146,36 @@ class Schedule:
             return f"every {self._every.steps:,} steps"
         if episodes >= self._next_episode:
             return f"every {self._every.episodes:,} episodes"
-        if self._next_time != NEVER and self._clock() >= self._next_time:
-            return f"every {self._every.seconds:g} seconds"
+        if self._timed:
+            now = self._clock()
+            if now >= self._next_time:
+                return f"every {self._every.seconds:g} seconds"
+            if now >= self._budget.due_at:
+                return self._budget.reason
         return ""
 
-    def saved(self, step: int, episodes: int = 0) -> None:
-        """Count from here: the state at this point has been copied for writing."""
+    def saved(self, step: int, episodes: int = 0, *, blocked: float) -> None:
+        """Count from here: the state at this point has been copied, which took `blocked` seconds."""
+        now = self._clock()
+        self._count(now, step, episodes)
+        self._budget.copied(now, blocked)
+
+    def written(self, *, durable: float, busy: float) -> None:
+        """Learn what a write has cost: the seconds until it was durable, and all that the writer took.
+
+        A save counts as measured from here on. One that failed is not told.
+        """
+        self._budget.written(self._clock(), durable=durable, busy=busy)
+
+    def conflict(self) -> str:
+        """Return what a person should know about budgets that cannot hold, once; else an empty string."""
+        return self._budget.conflict()
+
+    def _count(self, now: float, step: int, episodes: int) -> None:
         every = self._every
         if every.steps is not None:
             self._next_step = (step // every.steps + 1) * every.steps
         if every.episodes is not None:
             self._next_episode = (episodes // every.episodes + 1) * every.episodes
         if every.seconds is not None:
-            self._next_time = self._clock() + every.seconds
+            self._next_time = now + every.seconds

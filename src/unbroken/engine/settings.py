@@ -187,19 +187,32 @@ def _best(variable: str, text: str) -> Best:
     raise ConfigError(f"{variable}={text!r} is no metric.", hint="Write metric:max or metric:min.")
 
 
+_INTERVALS: dict[str, Callable[[str], object]] = {
+    "steps": int,
+    "seconds": float,
+    "episodes": int,
+    "max_loss": str.strip,
+    "max_overhead": float,
+}
+
+
 def _every(variable: str, text: str) -> Every:
-    parts: dict[str, float] = {}
+    parts: dict[str, object] = {}
     for part in text.split(","):
-        name, _, number = part.partition("=")
-        if not number:
-            name, number = "steps", name
-        if name.strip() not in ("steps", "seconds", "episodes"):
-            raise ConfigError(f"{variable}={text!r} is no interval.", hint="Write steps=1000,seconds=60.")
+        name, _, value = part.partition("=")
+        if not value:
+            name, value = "steps", name
+        reader = _INTERVALS.get(name.strip())
+        if reader is None:
+            raise ConfigError(
+                f"{variable}={text!r} is no interval.",
+                hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
+            )
         try:
-            parts[name.strip()] = float(number) if name.strip() == "seconds" else int(number)
+            parts[name.strip()] = reader(value)
         except ValueError:
             raise ConfigError(
-                f"{variable}={text!r}: {number!r} is not a number.",
+                f"{variable}={text!r}: {value!r} is not a {'whole ' if reader is int else ''}number.",
                 hint="Write it as steps=10000,seconds=300.",
             ) from None
     return Every(**parts)  # type: ignore[arg-type]

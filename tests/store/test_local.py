@@ -18,7 +18,7 @@ from unbroken.store.base import SupportsAppend, SupportsChildren, SupportsLocalP
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
 from unbroken.store.publish import TEMPORARY
-from unbroken.testing.faulty_system import FailingSystem, NoLinks, RecordingSystem, ShortWrites, fail
+from unbroken.testing.faulty_system import FailingSystem, NoLinks, RecordingSystem, ShortCalls, fail
 
 WRITES = ["put", "put_if_absent"]
 
@@ -50,10 +50,10 @@ def test_file_then_name_then_directory(tmp_path: Path, method: str, naming: str)
         ("mkdir", str(root)),
         ("fsync", str(tmp_path)),
         ("mkdir", str(root / "a")),
-        ("fsync", str(root)),
-        ("write", str(temporary)),
+        ("pwrite", str(temporary)),
         ("fsync", str(temporary)),
         ("close", str(temporary)),
+        ("fsync", str(root)),
         (naming, str(root / "a/k")),
         ("fsync", str(root / "a")),
     ]
@@ -143,8 +143,8 @@ def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
         ("mkdir", False, "0"),
         ("fsync", False, "0"),
         ("mkdirat", False, "0"),
-        ("fsync", False, "0"),
         ("fsync", True, "0"),
+        ("fsync", False, "0"),
         ("renameat", True, "0"),
         ("fsync", False, "0"),
     ]
@@ -154,7 +154,7 @@ def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", WRITES)
-@pytest.mark.parametrize("call", ["write", "fsync", "close"])
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "close"])
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -266,8 +266,8 @@ def test_a_file_that_stays_stale_is_unavailable(tmp_path: Path) -> None:
         store.get("k")
 
 
-def test_writes_may_be_short(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path, system=ShortWrites())
+def test_small_writes_may_be_short(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, system=ShortCalls())
     store.put("k", [b"0123456789" * 3, b"", b"end"])
     assert store.get("k") == b"0123456789" * 3 + b"end"
 
@@ -509,7 +509,7 @@ def test_no_descriptor_is_lost(tmp_path: Path) -> None:
             store.get(key)
     with pytest.raises(StoreError):
         store.put("a/b/k/below", b"")
-    for call in ("write", "fsync", "close", "link", "replace", "open"):
+    for call in ("pwrite", "fsync", "close", "link", "replace", "open"):
         failing = LocalStore(tmp_path, system=FailingSystem(fail(call, errno.EIO)))
         for write in (failing.put, failing.put_if_absent):
             with suppress(StoreError):

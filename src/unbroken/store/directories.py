@@ -1,7 +1,7 @@
 """The directories of a local store: opened name by name, created durably.
 
 Invariant: a directory in which something was published has a durable name itself, and so have all
-above it. No symbolic link below the root is followed, so no key leads out of it.
+above it; whoever creates directories makes their names durable before he publishes in them. No symbolic link below the root is followed, so no key leads out of it.
 """
 
 from __future__ import annotations
@@ -50,33 +50,54 @@ class Directories:
 
     def make(self, parent: str) -> int:
         """Open the directory `parent`; create what is missing, durably."""
+        unsynced: set[str] = set()
+        descriptor = self.create(parent, unsynced)
+        try:
+            for path in sorted(unsynced):
+                self.sync_name(path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create(self, parent: str, unsynced: set[str]) -> int:
+        """Open the directory `parent` and create what is missing.
+
+        Adds to `unsynced` the directories whose names this process has not made durable.
+        """
         descriptor = self._make_root()
         path = ""
         for name in parent.split("/") if parent else ():
-            path = f"{path}/{name}"
+            path = f"{path}/{name}" if path else name
+            # Also if somebody else made it: he may have died before its name was durable.
+            if path not in self._durable:
+                unsynced.add(path)
             try:
-                below = self._make_below(descriptor, name, path)
+                below = self._create_below(descriptor, name, path, unsynced)
             finally:
                 os.close(descriptor)
             descriptor = below
         return descriptor
 
-    def _make_below(self, above: int, name: str, path: str) -> int:
-        created = False
+    def sync_name(self, path: str) -> None:
+        """Make the name of the directory `path` durable."""
+        with self.opened(path.rpartition("/")[0]) as above:
+            sync_directory(self._system, above)
+        self._durable.add(path)
+
+    def _create_below(self, above: int, name: str, path: str, unsynced: set[str]) -> int:
         try:
-            below = self._system.open(name, _BELOW, at=above)
+            return self._system.open(name, _BELOW, at=above)
         except FileNotFoundError:
-            with suppress(FileExistsError):
-                self._system.mkdir(name, self._mode, at=above)
-                created = True
-            below = self._system.open(name, _BELOW, at=above)
+            unsynced.add(path)  # one that was durable once is gone
+        created = False
+        with suppress(FileExistsError):
+            self._system.mkdir(name, self._mode, at=above)
+            created = True
+        below = self._system.open(name, _BELOW, at=above)
         try:
             if created:
                 set_mode(self._system, below, self._mode)
-            # Also if somebody else made it: he may have died before its name was durable.
-            if created or path not in self._durable:
-                sync_directory(self._system, above)
-                self._durable.add(path)
         except BaseException:
             os.close(below)
             raise
@@ -124,5 +145,5 @@ class Directories:
                     self._system.rmdir(name, at=directory)
             except OSError:  # not empty, or gone, or kept open: an empty directory harms nobody
                 return
-            self._durable.discard(f"/{parent}")
+            self._durable.discard(parent)
             parent = above

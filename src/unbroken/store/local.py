@@ -1,15 +1,16 @@
 """A store in a directory, durable and without half-written objects.
 
-Order of every write, and what it prevents:
+Order of every write, and what it prevents (`group` does it for several objects at once):
 
 1. a temporary file with a random name in the same directory (a rename never crosses file systems);
 2. write, sync the file, close it and look at the result (else power loss leaves an empty file under
    the final name; network file systems report a full disk only at sync or close);
-3. give it its name: `link` if the name must be new, else `replace` (atomic, and a link never takes a
-   name that exists);
-4. sync the directory, and before that every directory above it that is new (else the name can vanish).
+3. sync what holds the name of a directory that is new (else it can vanish with all that is in it);
+4. give the file its name: `link` if the name must be new, else `replace` (atomic, and a link never takes
+   a name that exists);
+5. sync the directory (else the name can vanish).
 
-After any error at step 3 the store looks whether its own file bears the name: a network file system
+After any error at step 4 the store looks whether its own file bears the name: a network file system
 can fail a call that has happened. Symbolic links below the root are not followed.
 
 Not promised: that a file system without hard links shows no half-written *create-only* object. There
@@ -23,9 +24,10 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
+from itertools import groupby
 from pathlib import Path
 
 from unbroken.errors import ConfigError, ObjectMissing, StoreError
@@ -33,7 +35,9 @@ from unbroken.format.buffers import Content
 from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
 from unbroken.store.directories import Directories
 from unbroken.store.failure import failure
-from unbroken.store.publish import TEMPORARY, Publisher, Temporary
+from unbroken.store.group import Group
+from unbroken.store.publish import TEMPORARY, Publisher
+from unbroken.store.reading import read, read_parts
 from unbroken.store.system import System, sync_directory
 
 # O_NONBLOCK: opening a FIFO that somebody put there must not wait for a writer.
@@ -79,34 +83,47 @@ class LocalStore:
     def get(self, key: str) -> bytes:
         """Return the object; `ObjectMissing` if there is none."""
         with self._reading(key) as (descriptor, size):
-            return _read(descriptor, 0, size)
+            return read(descriptor, 0, size)
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`: fewer only where the object ends."""
         check_range(key, offset, length)
         with self._reading(key) as (descriptor, size):
-            return _read(descriptor, offset, min(length, max(0, size - offset)))
+            return read(descriptor, offset, min(length, max(0, size - offset)))
 
     def size(self, key: str) -> int:
         """Return the object's size in bytes; `ObjectMissing` if there is none."""
         with self._reading(key) as (_, size):
             return size
 
+    def read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
+        """Fill `parts` with the bytes from `offset` on, straight from the file; return how many were read."""
+        check_range(key, offset, 0)
+        with self._reading(key) as (descriptor, _):
+            return read_parts(self._system, descriptor, offset, parts)
+
     def put(self, key: str, data: Content) -> None:
         """Write the object, in place of one that is there."""
-        name = _name(key)
-        with self._failures("writing", key), self._written(key, data) as (directory, temporary):
-            self._publisher.replace(temporary, name, directory=directory)
-            sync_directory(self._system, directory)
+        self.put_all([(key, data)])
 
     def put_if_absent(self, key: str, data: Content) -> bool:
         """Write the object if there is none of this name. Return whether it was written."""
-        name = _name(key)
-        with self._failures("writing", key), self._written(key, data) as (directory, temporary):
-            created = self._publisher.create(temporary, name, directory=directory)
-            # Also when the name was taken: it may be our own earlier try, whose sync has failed.
-            sync_directory(self._system, directory)
-        return created
+        check_key(key)
+        with self._group() as group:
+            group.write(key, data)
+            return group.create()
+
+    def put_all(self, items: Iterable[tuple[str, Content]]) -> None:
+        """Write the objects, each while its content is produced, with few waits for the disk in all.
+
+        No name appears before all contents are durable; the names appear in this order. If anything
+        fails, names that were not given yet are not given.
+        """
+        with self._group() as group:
+            for key, data in items:
+                check_key(key)
+                group.write(key, data)
+            group.replace()
 
     def append(self, key: str, data: bytes) -> None:
         """Add `data` at the end of the object, durably; make it if there is none.
@@ -138,20 +155,17 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Delete the object, and the directories that it leaves empty. No error if there is none."""
-        parent, name = _parent(key), _name(key)
-        with self._failures("deleting", key):
-            try:
-                directory = self._directories.open(parent)
-            except (FileNotFoundError, NotADirectoryError):
-                return
-            try:
-                with suppress(FileNotFoundError, IsADirectoryError):
-                    self._system.unlink(name, at=directory)
-                # Deletions happen in an order too: a commit's record goes before what it names.
-                sync_directory(self._system, directory)
-            finally:
-                os.close(directory)
-            self._directories.prune(parent)
+        self.delete_all([key])
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        """Delete the objects in this order, each as its key arrives; when it returns, that is durable.
+
+        The deletions in one directory are durable before those in the next begin, so that a commit's
+        record goes before what it names. Within a directory they share one wait for the disk.
+        """
+        # Adjacent keys only: what comes later must not be deleted earlier.
+        for parent, group in groupby(keys, key=_parent):
+            self._delete_in(parent, group)
 
     def sweep(self, *, older_than: float) -> Names:
         """Delete temporary files not touched for `older_than` seconds; return their paths in the store."""
@@ -169,29 +183,36 @@ class LocalStore:
         return sorted(swept)
 
     @contextmanager
-    def _written(self, key: str, data: Content) -> Generator[tuple[int, Temporary], None, None]:
-        """Give the object's open directory and, in it, the complete file that waits for its name."""
-        directory, name, file = self._begin(_parent(key))
-        try:
-            yield directory, self._publisher.fill(name, file, data, directory=directory)
-        finally:
-            os.close(directory)
+    def _group(self) -> Generator[Group, None, None]:
+        def failures(key: str) -> AbstractContextManager[None]:
+            return self._failures("writing", key)
 
-    def _begin(self, parent: str, *, attempts: int = _ATTEMPTS) -> tuple[int, str, int]:
-        """Return the open directory, and name and descriptor of an empty temporary file in it."""
+        group = Group(self._directories, self._publisher, system=self._system, failures=failures)
         try:
-            directory = self._directories.make(parent)
-            try:
-                name, file = self._publisher.begin(directory)
-            except BaseException:
+            yield group
+        finally:
+            group.close()
+
+    def _delete_in(self, parent: str, keys: Iterable[str]) -> None:
+        """Delete the objects of one directory."""
+        directory: int | None = None
+        key = ""
+        try:
+            for key in keys:
+                with self._failures("deleting", key):
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        directory = self._directories.open(parent) if directory is None else directory
+                    if directory is not None:
+                        with suppress(FileNotFoundError, IsADirectoryError):
+                            self._system.unlink(_name(key), at=directory)
+            if directory is None:
+                return
+            with self._failures("deleting", key):
+                sync_directory(self._system, directory)
+        finally:
+            if directory is not None:
                 os.close(directory)
-                raise
-        except FileNotFoundError:
-            # Another process has just deleted the last object here, and with it the directory.
-            if attempts == 1:
-                raise
-            return self._begin(parent, attempts=attempts - 1)
-        return directory, name, file
+        self._directories.prune(parent)
 
     @contextmanager
     def _reading(self, key: str) -> Generator[tuple[int, int], None, None]:
@@ -286,15 +307,3 @@ def _parent(key: str) -> str:
 
 def _name(key: str) -> str:
     return check_key(key).rpartition("/")[2]
-
-
-def _read(descriptor: int, offset: int, length: int) -> bytes:
-    parts: list[bytes] = []
-    while length > 0:
-        part = os.pread(descriptor, length, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset += len(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from unbroken.format.buffers import Content, pieces
+from unbroken.format.buffers import Content
+from unbroken.store.direct import Blocks, write_content
 from unbroken.store.system import System, set_mode, write_all
 
 TEMPORARY = ".tmp-"
@@ -22,6 +23,14 @@ _GROWING_FILE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NO
 _OWN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An open file under a temporary name."""
+
+    name: str
+    file: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +51,56 @@ class Temporary:
 
 
 class Publisher:
-    """Writes files into open directories."""
+    """Writes files into open directories. A step that fails leaves no file behind, and none open."""
 
     def __init__(self, *, mode: int, token: Callable[[], str], system: System) -> None:
         self._mode = mode
         self._token = token
         self._system = system
+        self._blocks = Blocks()
 
-    def begin(self, directory: int) -> tuple[str, int]:
-        """Create an empty temporary file; return its name and descriptor."""
+    def begin(self, directory: int) -> Draft:
+        """Create an empty temporary file."""
         name = TEMPORARY + self._token()
-        return name, self._system.open(name, _NEW_FILE, self._mode, at=directory)
+        return Draft(name, self._system.open(name, _NEW_FILE, self._mode, at=directory))
 
-    def fill(self, name: str, file: int, data: Content, *, directory: int) -> Temporary:
-        """Write `data` to the file, sync and close it. On any error the file is removed."""
+    def fill(self, draft: Draft, data: Content, *, directory: int) -> None:
+        """Write `data` to the file."""
+        with self._dropped_on_error(draft, directory):
+            set_mode(self._system, draft.file, self._mode)
+            write_content(self._system, draft.file, data, blocks=self._blocks)
+
+    def start_flush(self, draft: Draft, *, directory: int) -> None:
+        """Let the kernel begin to write the file out, so that one wait serves several files."""
+        with self._dropped_on_error(draft, directory):
+            self._system.start_flush(draft.file)
+
+    def settle(self, draft: Draft, *, directory: int) -> Temporary:
+        """Sync the file and close it."""
+        with self._dropped_on_error(draft, directory):
+            # After a failed sync the pages may be dropped: never sync the same file again.
+            self._system.fsync(draft.file)
+            found = os.fstat(draft.file)
         try:
-            try:
-                set_mode(self._system, file, self._mode)
-                for piece in pieces(data):
-                    write_all(self._system, file, piece)
-                # After a failed sync the pages may be dropped: never sync the same file again.
-                self._system.fsync(file)
-                found = os.fstat(file)
-            except BaseException:
-                with suppress(OSError):  # the first error is the one to report
-                    self._system.close(file)
-                raise
-            self._system.close(file)
+            self._system.close(draft.file)
         except BaseException:
-            self._discard(name, directory)
+            self.discard(draft.name, directory=directory)
             raise
-        return Temporary(name, found.st_dev, found.st_ino)
+        return Temporary(draft.name, found.st_dev, found.st_ino)
+
+    def drop(self, draft: Draft, *, directory: int) -> None:
+        """Close the file and remove it."""
+        with suppress(OSError):  # only the first error is worth a report
+            self._system.close(draft.file)
+        self.discard(draft.name, directory=directory)
+
+    @contextmanager
+    def _dropped_on_error(self, draft: Draft, directory: int) -> Generator[None, None, None]:
+        try:
+            yield
+        except BaseException:
+            self.drop(draft, directory=directory)
+            raise
 
     def replace(self, temporary: Temporary, name: str, *, directory: int) -> None:
         """Give the file its name, in place of another that bears it."""
@@ -80,7 +108,6 @@ class Publisher:
             self._system.replace(temporary.name, name, at=directory)
         except OSError:
             if not temporary.is_named(name, directory):
-                self._discard(temporary.name, directory)
                 raise
 
     def append(self, name: str, data: bytes, *, directory: int) -> None:
@@ -100,12 +127,6 @@ class Publisher:
     def create(self, temporary: Temporary, name: str, *, directory: int) -> bool:
         """Give the file its name if no other bears it; return whether it does now."""
         try:
-            return self._link(temporary, name, directory)
-        finally:
-            self._discard(temporary.name, directory)
-
-    def _link(self, temporary: Temporary, name: str, directory: int) -> bool:
-        try:
             self._system.link(temporary.name, name, at=directory)
         except OSError as error:
             if temporary.is_named(name, directory):
@@ -124,13 +145,16 @@ class Publisher:
                 file = self._system.open(name, _NEW_FILE, self._mode, at=directory)
             except FileExistsError:
                 return False
-            # From here on the name is ours; if filling fails, `fill` removes what stands half-written there.
-            self.fill(name, file, _stream(source), directory=directory)
+            # From here on the name is ours; a step that fails removes what stands half-written there.
+            own = Draft(name, file)
+            self.fill(own, _stream(source), directory=directory)
+            self.settle(own, directory=directory)
         finally:
             os.close(source)
         return True
 
-    def _discard(self, name: str, directory: int) -> None:
+    def discard(self, name: str, *, directory: int) -> None:
+        """Remove a file that is not needed."""
         # What cannot be removed now is swept later; it never hides what happened to the object.
         with suppress(OSError):
             self._system.unlink(name, at=directory)

@@ -1,4 +1,4 @@
-"""The system calls through which the local store writes.
+"""The system calls through which the local store writes, and reads into given memory.
 
 They are gathered here for one reason: what is promised about a crash is an order of these calls, and
 errors of network file systems cannot be provoked on a healthy disk. Tests pass an object that records
@@ -11,13 +11,14 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from unbroken.format.buffers import Buffer
 
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 
 class System:
@@ -28,6 +29,28 @@ class System:
 
     def write(self, descriptor: int, data: Buffer) -> int:
         return os.write(descriptor, data)
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        return os.pwrite(descriptor, data, offset)
+
+    def preadv(self, descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
+        return os.preadv(descriptor, parts, offset)
+
+    def set_direct(self, descriptor: int, *, on: bool) -> bool:
+        """Let writes pass by the page cache, or no longer; return whether they do now."""
+        if not _DIRECT:
+            return False
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if on else flags & ~_DIRECT)
+        except OSError:  # a file system that cannot, as some in memory or on a network
+            return False
+        return on
+
+    def start_flush(self, descriptor: int) -> None:
+        """Let the kernel begin to write out what it holds of the file, without a wait."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def fsync(self, descriptor: int) -> None:
         if _FULL_SYNC is not None:  # macOS: fsync alone stops at the drive's cache

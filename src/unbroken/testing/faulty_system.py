@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Sequence
 
 from unbroken.format.buffers import Buffer
 from unbroken.store.system import System
+from unbroken.testing.faulty_store import Stopped
 
 
 def os_error(code: int) -> OSError:
@@ -47,6 +50,12 @@ class FailingSystem(System):
 
     def write(self, descriptor: int, data: Buffer) -> int:
         return self._call("write", self._path(descriptor), lambda: os.write(descriptor, data))
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        return self._call("pwrite", self._path(descriptor), lambda: os.pwrite(descriptor, data, offset))
+
+    def preadv(self, descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
+        return self._call("preadv", self._path(descriptor), lambda: os.preadv(descriptor, parts, offset))
 
     def fsync(self, descriptor: int) -> None:
         self._call("fsync", self._path(descriptor), lambda: os.fsync(descriptor))
@@ -102,6 +111,10 @@ class RecordingSystem(System):
         self._note("write", self._path(descriptor))
         return super().write(descriptor, data)
 
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        self._note("pwrite", self._path(descriptor))
+        return super().pwrite(descriptor, data, offset)
+
     def fsync(self, descriptor: int) -> None:
         self._note("fsync", self._path(descriptor))
         super().fsync(descriptor)
@@ -134,8 +147,79 @@ class NoLinks(System):
         raise os_error(errno.EPERM)
 
 
-class ShortWrites(System):
-    """Takes at most seven bytes a call."""
+class ShortCalls(System):
+    """Takes and gives at most `most` bytes a call."""
+
+    def __init__(self, most: int = 7) -> None:
+        self._most = most
 
     def write(self, descriptor: int, data: Buffer) -> int:
-        return super().write(descriptor, memoryview(data)[:7])
+        return super().write(descriptor, memoryview(data)[: self._most])
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        return super().pwrite(descriptor, memoryview(data)[: self._most], offset)
+
+    def preadv(self, descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
+        return super().preadv(descriptor, [parts[0][: self._most]], offset)
+
+
+class StoppingSystem(System):
+    """The process "dies" before call number `at`, counted from 0: from then on nothing happens any more.
+
+    Raises `Stopped`. Counts what changes something; files are closed all the same, as the kernel does
+    it for a process that has died.
+    """
+
+    def __init__(self, at: int = sys.maxsize) -> None:
+        self.calls = 0
+        self._at = at
+        self._guard = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has died. A test that does not look may have tested nothing."""
+        return self.calls > self._at
+
+    def _step(self) -> None:
+        with self._guard:
+            if not self.stopped:
+                self.calls += 1
+            if self.stopped:
+                raise Stopped(f"call number {self._at}")
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
+        if flags & os.O_CREAT or self.stopped:
+            self._step()
+        return super().open(path, flags, mode, at=at)
+
+    def write(self, descriptor: int, data: Buffer) -> int:
+        self._step()
+        return super().write(descriptor, data)
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        self._step()
+        return super().pwrite(descriptor, data, offset)
+
+    def fsync(self, descriptor: int) -> None:
+        self._step()
+        super().fsync(descriptor)
+
+    def mkdir(self, name: str | os.PathLike[str], mode: int, *, at: int | None = None) -> None:
+        self._step()
+        super().mkdir(name, mode, at=at)
+
+    def link(self, source: str, target: str, *, at: int) -> None:
+        self._step()
+        super().link(source, target, at=at)
+
+    def replace(self, source: str, target: str, *, at: int) -> None:
+        self._step()
+        super().replace(source, target, at=at)
+
+    def unlink(self, name: str, *, at: int) -> None:
+        self._step()
+        super().unlink(name, at=at)
+
+    def rmdir(self, name: str, *, at: int) -> None:
+        self._step()
+        super().rmdir(name, at=at)

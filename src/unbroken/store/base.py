@@ -101,16 +101,23 @@ class SupportsPutAll(Protocol):
     """Can make several objects durable together, which costs hardly more than one."""
 
     def put_all(self, items: Iterable[tuple[str, Content]]) -> None:
-        """Write the objects. No name appears before all contents are durable; names appear in this order."""
+        """Write the objects. The last name appears once all the others are durable; those before it, in any order.
+
+        The content of one is read to its end before the next one is asked for. When it returns, all are
+        durable; after an error any of them may be there.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsDeleteAll(Protocol):
-    """Can delete several objects with one wait for the disk."""
+    """Can delete several objects with one wait for the disk, or with one request."""
 
     def delete_all(self, keys: Iterable[str]) -> None:
-        """Delete the objects in this order; when it returns, all deletions are durable."""
+        """Delete the objects, in any order; when it returns, all deletions are durable.
+
+        What has to be gone before something else is deleted by a call of its own.
+        """
         ...
 
 
@@ -124,8 +131,30 @@ class SupportsReadInto(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsProbe(Protocol):
+    """May turn out to be no such store as this contract asks for."""
+
+    def probe(self) -> None:
+        """Try it out, and leave nothing behind. `ConfigError` if it does not keep its promises."""
+        ...
+
+
+@runtime_checkable
+class SupportsLocalHints(Protocol):
+    """Keeps some objects on this machine, where they cost no network and no other host sees them."""
+
+    def is_local(self, key: str) -> bool:
+        """Whether the object of this name lies, or would lie, on this machine."""
+        ...
+
+    def hint_path(self, name: str) -> Path:
+        """Return a path on this machine that belongs to this store alone, whether or not it exists."""
+        ...
+
+
 def put_all(store: ByteStore, items: Iterable[tuple[str, Content]]) -> None:
-    """Write several objects, in this order or together."""
+    """Write several objects, in this order or together; the last one is there last."""
     if isinstance(store, SupportsPutAll):
         store.put_all(items)
         return
@@ -134,7 +163,7 @@ def put_all(store: ByteStore, items: Iterable[tuple[str, Content]]) -> None:
 
 
 def delete_all(store: ByteStore, keys: Iterable[str]) -> None:
-    """Delete several objects in this order."""
+    """Delete several objects, in any order."""
     if isinstance(store, SupportsDeleteAll):
         store.delete_all(keys)
         return

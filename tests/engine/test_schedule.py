@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.simulation import Clock
 from unbroken.engine.schedule import DEFAULT_EVERY, Every, Schedule
 from unbroken.errors import ConfigError
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @given(every=st.integers(1, 50), width=st.integers(1, 70), steps=st.integers(1, 400))
@@ -64,6 +57,17 @@ def test_seconds_are_counted_from_the_last_save_of_any_reason() -> None:
     assert not schedule.due(2)
 
 
+def test_of_budgets_and_intervals_the_first_that_is_due_counts() -> None:
+    clock = Clock()
+    schedule = Schedule(Every(steps=1000, seconds=200, max_loss="5min", max_overhead=0.02), clock)
+    assert schedule.due(1000) == "every 1,000 steps"
+    clock.now += 200
+    assert schedule.due(1) == "every 200 seconds"
+    schedule = Schedule(Every(seconds=400, max_loss="5min"), clock)
+    clock.now += 300
+    assert schedule.due(1) == "5 min of work at risk"
+
+
 def test_episodes_are_counted_by_crossing() -> None:
     schedule = Schedule(Every(episodes=10), Clock(), episodes=12)
     assert not schedule.due(5, 19)
@@ -72,7 +76,7 @@ def test_episodes_are_counted_by_crossing() -> None:
 
 def test_the_default_is_the_two_budgets() -> None:
     assert Every(max_loss=300, max_overhead=0.02) == DEFAULT_EVERY
-    assert str(DEFAULT_EVERY) == "5 min of work at risk or 0.02 of the time for saving"
+    assert str(DEFAULT_EVERY) == "5 min of work at risk or 2 % of the time for saving"
 
 
 @pytest.mark.parametrize("name", ["steps", "seconds", "episodes"])
@@ -80,6 +84,24 @@ def test_the_default_is_the_two_budgets() -> None:
 def test_an_interval_that_never_ends_or_never_begins_is_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):
         Every(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0, 1, 2, -0.1, True, "2 %", math.inf, math.nan])
+def test_a_share_lies_between_nothing_and_all(value: object) -> None:
+    with pytest.raises(ConfigError, match="max_overhead") as raised:
+        Every(max_overhead=value)  # type: ignore[arg-type]
+    assert "max_overhead=0.02" in raised.value.hint
+
+
+@pytest.mark.parametrize("value", [0, "soon", "5 weeks", True])
+def test_a_loss_is_a_length_of_time(value: object) -> None:
+    with pytest.raises(ConfigError, match="max_loss"):
+        Every(max_loss=value)  # type: ignore[arg-type]
+
+
+def test_a_loss_is_the_same_however_it_is_written() -> None:
+    assert Every(max_loss="5min") == Every(max_loss=300) == Every(max_loss="300s")
+    assert hash(Every(max_loss="1h")) == hash(Every(max_loss=3600.0))
 
 
 @pytest.mark.parametrize("value", [2.5, 1e3])

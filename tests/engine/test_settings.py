@@ -71,6 +71,19 @@ def test_every_setting_can_come_from_the_environment() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [
+        ("500", Every(steps=500)),
+        ("max_loss=5min,max_overhead=0.02", DEFAULT_EVERY),
+        ("steps=1000, max_loss=90 ", Every(steps=1000, max_loss=90)),
+        ("max_loss=1h", Every(max_loss="1h")),
+    ],
+)
+def test_an_interval_is_written_as_in_a_script(text: str, every: Every) -> None:
+    assert Settings(root="runs/dqn").overridden({"UNBROKEN_EVERY": text}).interval == every
+
+
 def test_an_empty_variable_says_nothing() -> None:
     settings = Settings(root="runs/dqn")
     assert settings.overridden({"UNBROKEN_ROOT": "", "UNBROKEN_KEEP_LAST": ""}) is settings
@@ -82,6 +95,10 @@ def test_an_empty_variable_says_nothing() -> None:
         ("UNBROKEN_EVERY", "0"),
         ("UNBROKEN_EVERY", "hours=2"),
         ("UNBROKEN_EVERY", "steps=many"),
+        ("UNBROKEN_EVERY", "max_loss=soon"),
+        ("UNBROKEN_EVERY", "max_loss="),
+        ("UNBROKEN_EVERY", "max_overhead=2"),
+        ("UNBROKEN_EVERY", "max_overhead=2%"),
         ("UNBROKEN_KEEP_LAST", "0"),
         ("UNBROKEN_KEEP_LAST", "five"),
         ("UNBROKEN_STRICT", "perhaps"),

@@ -74,6 +74,9 @@ class Run:
     >>> for step in run.steps(100_000):                 # doctest: +SKIP
     ...     ...
 
+    `every` is a number of steps, or an `Every`; left out, a kill costs at most 5 minutes of work. The other
+    options are those of `Settings`.
+
     Raises ConfigError where a setting cannot be used. Nothing is opened or written before the first
     step is asked for.
     """

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from threading import Lock
 
-from unbroken.engine.duration import told
+from unbroken.engine.duration import percent, told
 
 RECENT = 5
 ENOUGH = 3
@@ -82,7 +82,7 @@ class Budget:
         if max_loss is not None:
             self.reason = f"{told(max_loss)} of work at risk"
         elif max_overhead is not None:
-            self.reason = f"saving may take {max_overhead:.3g} of the time"
+            self.reason = f"saving may take {percent(max_overhead)} of the time"
 
     def begin(self, now: float) -> None:
         """Count from here, where nothing was saved and nothing is at risk. What was measured stays."""
@@ -165,9 +165,9 @@ class Budget:
         self._told_share = share
         enough = (blocked + busy) / limit - blocked + HEADROOM * _expected(self._durable)
         return (
-            f"A loss of at most {told(max_loss)} and {limit:.3g} of the time for saving cannot both be held:"
+            f"A loss of at most {told(max_loss)} and {percent(limit)} of the time for saving cannot both be held:"
             f" training stands still for {told(blocked)} and the writer works for {told(busy)} every"
-            f" {told(blocked + pause)}, which is {share:.3g} of the time. The bound on the loss is kept."
+            f" {told(blocked + pause)}, which is {percent(share)} of the time. The bound on the loss is kept."
             f" Give max_loss={_above(enough)}, or max_overhead={math.ceil(share * 1000) / 1000:g}."
         )
 

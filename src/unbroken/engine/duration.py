@@ -45,3 +45,12 @@ def told(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+
+
+def percent(share: float) -> str:
+    """Return a share as it is told.
+
+    >>> percent(0.02)
+    '2 %'
+    """
+    return f"{100 * share:.3g} %"

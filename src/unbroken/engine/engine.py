@@ -271,12 +271,13 @@ class CheckpointEngine:
             seconds_blocked=self._clock() - started,
             birth=self._birth,
         )
+        self._schedule.saved(step, episodes, blocked=circumstances.seconds_blocked)
+        conflict = self._schedule.conflict()
         self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, circumstances))
         self._requested = ""
         self._step = step
         self._finished = position == "end"
-        self._schedule.saved(step, episodes, blocked=circumstances.seconds_blocked)
-        if conflict := self._schedule.conflict():
+        if conflict:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from unbroken.engine.budget import Budget
-from unbroken.engine.duration import seconds_of, told
+from unbroken.engine.duration import percent, seconds_of, told
 from unbroken.errors import ConfigError
 
 Clock: TypeAlias = Callable[[], float]
@@ -75,7 +75,7 @@ class Every:
         if self.max_loss is not None:
             parts.append(f"{told(seconds_of(self.max_loss, name='max_loss'))} of work at risk")
         if self.max_overhead is not None:
-            parts.append(f"{self.max_overhead:.3g} of the time for saving")
+            parts.append(f"{percent(self.max_overhead)} of the time for saving")
         return " or ".join(parts)
 
 

@@ -34,7 +34,8 @@ class CheckpointCallback(BaseCallback):
         save_replay_buffer: accepted and without effect; the buffer is always saved.
         save_vecnormalize: accepted and without effect; the statistics are always saved.
         verbose: 2 or more says each save.
-        every: in place of `save_freq`, an interval: `Every(steps=, seconds=, episodes=)`, whichever comes first.
+        every: in place of `save_freq`, an interval: `Every(steps=, seconds=, episodes=, max_loss=, max_overhead=)`,
+            the first that is due. Without either, `Every(max_loss="5min", max_overhead=0.02)`.
         keep_last: so many of the newest checkpoints stay; older ones are removed.
         best: the checkpoint that is best by a metric stays too, for example `Best("eval/mean_reward")`.
         keep_first: the checkpoint of the start stays too.

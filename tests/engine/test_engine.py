@@ -7,7 +7,9 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,18 +58,20 @@ def test_a_requested_save_is_made_at_the_next_clean_point(root: Path) -> None:
 def test_it_is_on_record_that_a_save_was_begun_before_it_returns(root: Path) -> None:
     engine = engine_of(Training(), root)
     engine.resume()
-    seen = list[int | None]()
-    capture = engine._source.capture
+    returned = threading.Event()
+    write = engine._write
 
-    def spying() -> object:
-        pending = repository(root).pending()
-        seen.append(pending.step if pending else None)
-        return capture()
+    def held_back(*args: Any) -> None:
+        assert returned.wait(60)
+        write(*args)
 
-    engine._source.capture = spying  # type: ignore[method-assign, assignment]
-    engine.save(12, reason="test", wait=True)
+    engine._write = held_back  # type: ignore[method-assign]
+    engine.save(12, reason="test")
+    pending = repository(root).pending()
+    returned.set()
     engine.close()
-    assert seen == [12]
+    assert pending is not None
+    assert pending.step == 12
     assert repository(root).pending() is None
 
 

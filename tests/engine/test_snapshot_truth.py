@@ -16,6 +16,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
+from unbroken.state.staging import own
 
 Mutation = Callable[[Any], object]
 
@@ -38,7 +39,7 @@ def saved_and_truth(tmp_path: Path, value: Any, mutate: Mutation) -> tuple[Snaps
     source = HeldBack({"root": {"value": value}})
     engine = CheckpointEngine(source, Settings(root=tmp_path / "runs", job="run"), environment={})
     engine.resume()
-    truth = source.capture()
+    truth = own(source.capture())
     source.gate.clear()
     engine.save(1, reason="test")
     mutate(value)

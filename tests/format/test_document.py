@@ -151,7 +151,7 @@ class Thing:
 def test_what_the_walker_makes_comes_back(fmt: DocumentFormat) -> None:
     snapshot = capture({"thing": Thing()}, Policy())
     for part in snapshot.components.values():
-        refs = [BlobRef(blob.nbytes, [digest_of(c) for c in chunks_of(blob)]) for blob in part.blobs]
+        refs = [BlobRef(blob.nbytes, [digest_of(c) for c in chunks_of(blob.data)]) for blob in part.blobs]
         found = documents.decode(documents.encode(part, refs, fmt), fmt)
         assert repr(found.roots) == repr(part.roots)
         assert found.blobs == refs
@@ -180,18 +180,18 @@ def test_equal_components_give_equal_bytes(fmt: DocumentFormat) -> None:
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK])
 def test_chunks_cover_a_blob(size: int) -> None:
     blob = np.arange(size, dtype=np.uint32).astype(np.uint8)
-    chunks = list(chunks_of(blob))
+    chunks = list(chunks_of(blob.data))
     assert b"".join(chunks) == blob.tobytes()
     ref = BlobRef(size, [digest_of(chunk) for chunk in chunks])
-    assert [n for _, n in ref.chunk_sizes()] == [len(chunk) for chunk in chunks]
+    assert [n for _, n in ref.named()] == [len(chunk) for chunk in chunks]
     assert all(np.shares_memory(np.frombuffer(chunk, np.uint8), blob) for chunk in chunks)
 
 
 def test_an_unchanged_prefix_keeps_its_digests() -> None:
     blob = np.zeros(4 * CHUNK, np.uint8)
-    before = [digest_of(chunk) for chunk in chunks_of(blob)]
+    before = [digest_of(chunk) for chunk in chunks_of(blob.data)]
     blob[-1] = 1
-    assert [digest_of(chunk) for chunk in chunks_of(blob)][:3] == before[:3]
+    assert [digest_of(chunk) for chunk in chunks_of(blob.data)][:3] == before[:3]
 
 
 @both

@@ -21,6 +21,8 @@ class Hook:
     `keeper` is the recorder that installed it, so that a captor finds the recorder through the object.
     """
 
+    __unbroken_hook__ = True
+
     def __init__(self, owner: Any, name: str, call: Callable[..., Any], *, keeper: object) -> None:
         self.owner = owner
         self.name = name

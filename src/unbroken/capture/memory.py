@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import INLINE_BYTES, Array, Coded, Tuple, Value, class_name
-from unbroken.state.snapshot import Blob
+from unbroken.state.snapshot import Bytes
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
@@ -132,6 +132,8 @@ class _Lying:
 
     tensor: torch.Tensor
     payload: dict[str, Value]
+    ring: tuple[object, str] | None
+    holder: torch.Tensor
 
 
 @dataclass(slots=True)
@@ -142,15 +144,16 @@ class MetMemory:
     node: Coded
     tensors: list[_Lying] = field(default_factory=list)
 
-    def add(self, tensor: torch.Tensor, payload: dict[str, Value]) -> None:
-        """Say that `tensor`, whose payload is being written, lies here."""
-        self.tensors.append(_Lying(tensor, payload))
+    def add(self, tensor: torch.Tensor, payload: dict[str, Value], walk: Walk, holder: torch.Tensor) -> None:
+        """Say that `tensor`, the written part of `holder`, whose payload is being written, lies here."""
+        self.tensors.append(_Lying(tensor, payload, walk.ring, holder))
 
     def finish(self, walk: Walk) -> None:
         """Write the span that the tensors cover, and where in it each one lies."""
         first = self.tensors[0].tensor
         if len(self.tensors) == 1 and (first.is_contiguous() or is_thin(first)):
-            self.node.v = _write(_flat_bytes(first), first.dtype, walk)
+            lying = self.tensors[0] if first.is_contiguous() else None
+            self.node.v = _write(_flat_bytes(first), first.dtype, walk, lying)
             return
         # Aligned to the largest element, so that every tensor's offset counts in its own elements.
         coarse = max(lying.tensor.itemsize for lying in self.tensors)
@@ -180,14 +183,18 @@ class MetMemory:
         return clean
 
 
-def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk) -> Array:
+def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk, alone: _Lying | None = None) -> Array:
     size = flat.numel()
     name = numpy_name(dtype) if size % dtype.itemsize == 0 else "|u1"
     node = Array(d=name, s=(size // np.dtype(name).itemsize,))
     if not walk.contents:
         return node
     if flat.device.type == "cpu":
-        node.b, node.data = walk.pack(flat.numpy())
+        live: NDArray[np.uint8] = flat.numpy()
+        if alone is not None and alone.ring is not None:
+            node.b = walk.rows_of(alone.holder, live, live.nbytes // alone.tensor.shape[0], alone.ring)
+        if node.b < 0:
+            node.b, node.data = walk.pack(live)
         return node
     host: NDArray[np.uint8] = flat.cpu().numpy()  # fresh memory: nobody else writes to it
     if host.nbytes <= INLINE_BYTES:
@@ -200,7 +207,7 @@ def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk) -> Array:
 class Home:
     """A saved memory, and where it will lie in the live program."""
 
-    def __init__(self, blob: Blob) -> None:
+    def __init__(self, blob: Bytes) -> None:
         owned = blob if blob.flags.writeable and blob.ctypes.data % 16 == 0 else blob.copy()
         self._bytes = torch.from_numpy(owned)
         self._storage: torch.UntypedStorage | None = None

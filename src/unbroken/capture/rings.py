@@ -5,7 +5,9 @@ saved, and stay as the freshly built twin has them. A buffer says what it is in 
 
     __unbroken_ring__ = Ring(("observations", "actions", "rewards"), position="pos", full="full")
 
-and may count in another way (`size=`, `adds=`). The replay buffers of Stable-Baselines3 are known. A
+and may count in another way (`size=`, `adds=`). Then a save also costs only the rows that are new since
+the one before: they are told by the position, together with the number of rows added, which is read from
+`adds` or counted at the method `add`. The replay buffers of Stable-Baselines3 are known. A
 subclass of theirs with an `add` of its own is not guessed at: it is saved whole until it declares itself;
 `__unbroken_ring__ = None` says that a class is no ring.
 
@@ -32,7 +34,9 @@ class Ring:
     `arrays` name arrays, tensors or dicts of them whose first dimension is the capacity. How much was
     written is told by `adds` (rows added since the start), by `size` (rows in use, at most the
     capacity) or by `position` together with `full`. `ahead` gives, for an array that the buffer writes
-    further than its position, how many rows further.
+    further than its position, how many rows further. `anywhere` names those of `arrays` of which any row
+    may change at any time (priorities): they are compared whole. `method` is the one that adds rows; calls
+    of it are watched where there is no `adds`.
 
     >>> Ring(("obs", "act"), position="ptr", size="size").size
     'size'
@@ -44,6 +48,8 @@ class Ring:
     size: str = ""
     adds: str = ""
     ahead: Mapping[str, int] = field(default_factory=dict)
+    anywhere: tuple[str, ...] = ()
+    method: str = "add"
 
     def __post_init__(self) -> None:
         names: object = self.arrays
@@ -56,6 +62,12 @@ class Ring:
             raise ConfigError(
                 "A ring needs `adds`, `size`, or `position` with `full`.",
                 hint="Name the attribute that tells how many rows are in use.",
+            )
+        anywhere: object = self.anywhere
+        if not isinstance(anywhere, tuple) or not set(self.anywhere) <= set(self.arrays):
+            raise ConfigError(
+                f"anywhere={self.anywhere!r} names no arrays of the ring.",
+                hint="It is a tuple of some of those in `arrays`.",
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from unbroken.capture.environments import env_policy
+from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
 from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
@@ -54,15 +55,34 @@ class GraftSource:
         self._facts = facts
         self._judge = judge
         self._promises = dict(promises or {})
+        self._ledger = Ledger()
 
     def capture(self) -> Snapshot:
-        """Return the whole state, shared with nothing live."""
-        snapshot = walk.capture(self.roots, self.policy)
+        """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
+        durable checkpoint is in it."""
+        self._ledger.begin()
+        snapshot = walk.walk(self.roots, self.policy, ledger=self._ledger).snapshot
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
             snapshot.promises[name] = worse(self._promises.get(name, promise), promise)
         return snapshot
+
+    def committed(self, snapshot: Snapshot) -> None:
+        """Let the next capture build on `snapshot`, which was captured last and is durable now."""
+        self._ledger.committed(snapshot)
+
+    def restored(self, saved: Snapshot, now: Snapshot) -> None:
+        """Let the next capture build on `saved`, which was restored; `now` was captured since."""
+        self._ledger.restored(saved, now)
+
+    def forget(self) -> None:
+        """Let the next capture take everything."""
+        self._ledger.forget()
+
+    def release(self) -> None:
+        """Leave the live objects as they were before the first capture."""
+        self._ledger.close()
 
     def skeleton(self) -> Snapshot:
         """Return the state without the contents of arrays and generators."""

@@ -100,12 +100,14 @@ class TensorCodec:
             fields["rows"] = walk.rows
             lying = lying[: walk.rows]
         if lying.numel() and lying.device.type != "meta":
-            self._place(lying, fields, walk)
+            self._place(lying, fields, walk, value)
         if self._gradients and value.is_leaf and value.grad is not None:
             fields["gradient"] = walk.child("gradient", value.grad)
         return Dict(v=fields)
 
-    def _place(self, tensor: torch.Tensor, fields: dict[str, Value], walk: Walk) -> None:
+    def _place(
+        self, tensor: torch.Tensor, fields: dict[str, Value], walk: Walk, holder: torch.Tensor
+    ) -> None:
         try:
             storage = tensor.untyped_storage()
             key = (str(storage.device), storage.data_ptr(), storage.nbytes())
@@ -123,7 +125,7 @@ class TensorCodec:
             return memory.node
 
         fields["memory"] = walk.shared("memory", key, storage, make)
-        met[key].add(tensor, fields)
+        met[key].add(tensor, fields, walk, holder)
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         saved = _Saved.read(payload)

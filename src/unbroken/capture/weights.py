@@ -97,4 +97,4 @@ def _numbers(node: Value) -> tuple[int, ...]:
 
 
 def _bytes(node: Array, component: Component) -> NDArray[np.uint8]:
-    return component.blobs[node.b] if node.b >= 0 else np.frombuffer(node.data, np.uint8)
+    return component.content(node.b) if node.b >= 0 else np.frombuffer(node.data, np.uint8)

@@ -27,8 +27,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from unbroken.engine import fingerprint
+from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.faults import Traces
+from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import NOT_FINITE, Circumstances, describe
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.recovery import Rebuilder
@@ -36,15 +38,16 @@ from unbroken.engine.report import ResumeReport
 from unbroken.engine.resume import Resumption, read_traces, resume_run
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import InspectsWeights, KnowsThreads, Source
+from unbroken.engine.source import InspectsWeights, KnowsThreads, RemembersRows, Source
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import ConfigError, CorruptObject, SaveFailed, StoreError, UnbrokenError
+from unbroken.errors import ConfigError, CorruptObject, InternalError, SaveFailed, StoreError, UnbrokenError
 from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
+from unbroken.state.staging import Staging
 from unbroken.types import Sequence, Step
 
 if TYPE_CHECKING:
@@ -55,6 +58,10 @@ SHOWN = 5
 
 class PickledPartsWarning(UserWarning):
     """A checkpoint has parts that can only be pickled, and is therefore bound to a key."""
+
+
+class StagingFullWarning(UserWarning):
+    """A snapshot did not fit into memory, and training had to wait for the disk."""
 
 
 class CheckpointEngine:
@@ -104,6 +111,8 @@ class CheckpointEngine:
         """Weights that were not finite when the run began; None until its first checkpoint tells."""
         self._damaged: frozenset[Sequence] = frozenset()
         self._warned_of_pickles = False
+        self._told_of_waiting = False
+        self._staging = Staging(self._staging_ceiling)
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
 
@@ -245,16 +254,24 @@ class CheckpointEngine:
             )
         self._finish_save()
         started = self._clock()
-        # Before the copy: if the process ends from here on, the next one knows what was under way.
+        if position == "end" and isinstance(self._source, RemembersRows):
+            self._source.forget()  # nothing comes after it that could find what was missed
+        # If the process ends from here on, the next one knows what was under way. The disk works while
+        # the state is walked and copied.
+        begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
         try:
-            run.mark_pending(Step(step), reason, segment=self.segment)
-        except StoreError as error:
+            snapshot = self._source.capture()
+            staged = self._staging.take(snapshot) if position != "end" else not snapshot.is_live
+        finally:
+            refused = begun.wait()
+        if isinstance(refused, StoreError):
             self._requested = self._requested or reason  # still due: nothing was saved
             raise SaveFailed(
-                f"The save of step {step:,} could not be begun: {error}",
+                f"The save of step {step:,} could not be begun: {refused}",
                 hint="Checkpoints committed before it are intact.",
-            ) from error
-        snapshot = self._source.capture()
+            ) from refused
+        if refused is not None:
+            raise refused
         self._warn_of_pickles(snapshot)
         circumstances = Circumstances(
             job=self.settings.job,
@@ -277,9 +294,26 @@ class CheckpointEngine:
         self._requested = ""
         self._step = step
         self._finished = position == "end"
+        if not staged:
+            # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
+            # and no memory is taken that is not there.
+            if position != "end":
+                self._tell_of_waiting()
+            self._finish_save()
         if conflict:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
+
+    def _tell_of_waiting(self) -> None:
+        if self._told_of_waiting:
+            return
+        self._told_of_waiting = True
+        warnings.warn(
+            "A snapshot needs more memory than may be taken for it, so training waits while it is written."
+            " Allow more with staging=, for example staging=8 * 2**30.",
+            StagingFullWarning,
+            stacklevel=2,
+        )
 
     def _warn_of_pickles(self, snapshot: Snapshot) -> None:
         places = [note.place for note in snapshot.notes if note.kind == "opaque"]
@@ -301,9 +335,16 @@ class CheckpointEngine:
         sick = frozenset[str](source.sick_places(snapshot) if isinstance(source, InspectsWeights) else ())
         if self._sick_from_birth is None:
             self._sick_from_birth = sick
-        run.write(
-            snapshot, describe(snapshot, circumstances, sick=sick, sick_from_birth=self._sick_from_birth)
-        )
+        try:
+            run.write(
+                snapshot, describe(snapshot, circumstances, sick=sick, sick_from_birth=self._sick_from_birth)
+            )
+        except (CorruptObject, InternalError):
+            if isinstance(source, RemembersRows):
+                source.forget()  # what it built on cannot be trusted
+            raise
+        if isinstance(source, RemembersRows):
+            source.committed(snapshot)
         durable = self._clock() - started
         self._progress.committed(circumstances.step)
         settings, repository = self.settings, self._opened_repository()
@@ -374,6 +415,10 @@ class CheckpointEngine:
     def _repository(self, *, create: bool) -> Repository:
         return Repository.open(self.settings.root, self.settings.job, create=create)
 
+    def _staging_ceiling(self) -> int:
+        given = self.settings.staging
+        return free_share() if given is None else given
+
     def _opened_repository(self) -> Repository:
         if self._read is None:
             self._read = self._repository(create=False)
@@ -419,6 +464,8 @@ class CheckpointEngine:
         self._closed = True
         atexit.unregister(self._at_exit)
         self._progress.close()
+        if isinstance(self._source, RemembersRows):
+            self._source.release()
         if run is None:
             return
         try:

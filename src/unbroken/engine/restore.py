@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
-from unbroken.engine.source import NamesVolatile, Source, SpeaksPlainly
+from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
 from unbroken.engine.wording import (
     Reword,
     Words,
@@ -212,4 +212,6 @@ def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) ->
             f"After the restore {len(wrong)} values are not what was saved: {shown}.",
             hint="The training must not go on from here; please report what stands at these places.",
         )
+    if isinstance(source, RemembersRows):
+        source.restored(saved, state)
     return state

@@ -54,6 +54,8 @@ class Settings:
     trust: bool = False
     keep_first: bool = False
     document_format: DocumentFormat = "json"
+    staging: int | None = None
+    """Bytes that the copy of a snapshot may take in memory; None for half of what is free."""
 
     def __post_init__(self) -> None:
         directory = directory_of(self.root)
@@ -66,6 +68,8 @@ class Settings:
             )
         object.__setattr__(self, "allow_changed", frozenset(self.allow_changed))
         _whole("keep_last", self.keep_last, least=1)
+        if self.staging is not None:
+            _whole("staging", self.staging, least=0)
         if isinstance(self.resume, str):
             _one_of("resume", self.resume, RESUME_WORDS, " or a step number")
         else:
@@ -231,4 +235,5 @@ _READERS: dict[str, Callable[[str, str], object]] = {
     "trust": _flag,
     "keep_first": _flag,
     "document_format": _text,
+    "staging": _integer,
 }

@@ -15,7 +15,8 @@ class Source(Protocol):
     """The live side of a run. Implemented by adapters; knows nothing of files."""
 
     def capture(self) -> Snapshot:
-        """Return the whole state. True snapshot: later training never shows in it."""
+        """Return the state. Contents may still lie in the memory of the training (`Snapshot.is_live`):
+        the engine copies them before it returns to it. Of rings only a part may be there (`Rows`)."""
         ...
 
     def skeleton(self) -> Snapshot:
@@ -52,6 +53,27 @@ class InspectsWeights(Protocol):
         """Return the places of weights that are not all finite, each with its component. The engine
         leaves out those that the run began with. Called in the writer's thread: it looks at the
         snapshot only, never at live objects."""
+        ...
+
+
+@runtime_checkable
+class RemembersRows(Protocol):
+    """A source that captures of its rings only what has changed since the newest durable checkpoint."""
+
+    def committed(self, snapshot: Snapshot) -> None:
+        """Build on `snapshot`, the one captured last: it is durable. Called in the writer's thread."""
+        ...
+
+    def restored(self, saved: Snapshot, now: Snapshot) -> None:
+        """Build on `saved`, which was restored; `now` is what was captured since."""
+        ...
+
+    def forget(self) -> None:
+        """Build on nothing: the next capture takes everything."""
+        ...
+
+    def release(self) -> None:
+        """Take away whatever was put onto live objects. No capture follows."""
         ...
 
 

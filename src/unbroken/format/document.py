@@ -16,20 +16,26 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from unbroken.errors import CorruptObject, NotCapturable
+from unbroken.format.buffers import Buffer
+from unbroken.format.chunks import root_size
 from unbroken.format.digest import DigestField
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.records import Count
 from unbroken.format.wire import FORMAT_VERSION, check_version
 from unbroken.state.nodes import Value
-from unbroken.state.snapshot import Blob, Component
+from unbroken.state.snapshot import Component
+from unbroken.types import Digest
 
 CHUNK = 1 << 20
-"""Chunks have a fixed size, so that an unchanged prefix or range of rows is stored once."""
+"""Bytes of a chunk, unless a blob says otherwise (those of rings hold whole rows). Chunks of one blob have
+one size, so that an unchanged prefix or range of rows is stored once."""
+
+MAX_CHUNK = 1 << 30
 
 INDENT_LIMIT = 1 << 20
 """JSON documents up to this many bytes are indented for people; larger ones are read by programs."""
@@ -37,21 +43,39 @@ INDENT_LIMIT = 1 << 20
 DOCUMENT_MAGIC = "unbroken document"
 
 
-class BlobRef(msgspec.Struct, frozen=True, gc=False):
-    """The bytes of one array: their number, and the digest of each chunk of 1 MiB (the last is shorter)."""
+class BlobRef(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The bytes of one array: their number, the bytes of a chunk (the last is shorter), and the chunks.
+
+    Few chunks are named here, many by the root of their list (see `chunks`): then `chunks` is empty.
+    """
 
     size: Count
     chunks: list[DigestField] = []
+    chunk: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHUNK)] = CHUNK
+    tree: DigestField | None = None
 
     def __post_init__(self) -> None:
         # Readers allocate by `size`: it cannot promise more than the chunks that are named.
-        if len(self.chunks) != -(-self.size // CHUNK):
+        if len(self.chunks) != (0 if self.tree is not None else self.count) or (
+            self.tree is not None and not self.size
+        ):
             raise ValueError(f"{len(self.chunks)} chunks do not make {self.size} bytes")
 
-    def chunk_sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield each chunk's digest and size, in order."""
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return -(-self.size // self.chunk)
+
+    def size_of(self, i: int) -> int:
+        """Return the bytes of chunk `i`."""
+        return min(self.chunk, self.size - i * self.chunk)
+
+    def named(self) -> Iterator[tuple[Digest, int]]:
+        """Yield digest and size of each blob that is named here: of the chunks, or of the list's root."""
+        if self.tree is not None:
+            yield self.tree, root_size(self.count)
         for i, digest in enumerate(self.chunks):
-            yield digest, min(CHUNK, self.size - i * CHUNK)
+            yield digest, self.size_of(i)
 
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -78,16 +102,15 @@ _JSON = msgspec.json.Decoder(Document)
 _MSGPACK = msgspec.msgpack.Decoder(Document)
 
 
-def chunks_of(blob: Blob) -> Iterator[memoryview]:
+def chunks_of(blob: Buffer, chunk: int = CHUNK) -> Iterator[memoryview]:
     """Yield the chunks of a blob, without copying.
 
-    >>> import numpy as np
-    >>> [len(chunk) for chunk in chunks_of(np.zeros(CHUNK + 5, np.uint8))]
+    >>> [len(chunk) for chunk in chunks_of(bytes(CHUNK + 5))]
     [1048576, 5]
     """
-    view = blob.data.cast("B")
-    for start in range(0, view.nbytes, CHUNK):
-        yield view[start : start + CHUNK]
+    view = memoryview(blob).cast("B")
+    for start in range(0, view.nbytes, chunk):
+        yield view[start : start + chunk]
 
 
 def encode(component: Component, blobs: Sequence[BlobRef], fmt: DocumentFormat = "json") -> bytes:

@@ -15,18 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
-from unbroken.format.compression import BlobCodec, Compression, Compressor
-from unbroken.format.digest import Buffer
 from unbroken.format.pack import PackEntry, PackIndex
 from unbroken.repo.fault import ObjectFault
 from unbroken.store.base import ByteStore
-from unbroken.types import Digest, WriteId
+from unbroken.types import Digest
 
 READ_BYTES = 8 << 20
 """Neighbouring blobs are read together, up to this many bytes."""
-
-PACK_BYTES = 256 << 20
-"""A pack is closed when it holds this many bytes of blobs, uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +64,9 @@ class BlobIndex:
         }
         for name in [*self.packs, *self.damaged]:
             if name not in present:
+                # Not deleted by us: nothing may build any more on what it held.
+                lost = self.packs.get(name)
+                self.suspect.update(entry.digest for entry in (lost.entries if lost else ()))
                 self.forget(name)
         self.condemned &= present
         for name in sorted(present - self.packs.keys()):
@@ -151,24 +149,6 @@ def pack_fault(store: ByteStore, index: PackIndex) -> ObjectFault | None:
     except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
         return ObjectFault("", key, "", error.message)
     return None
-
-
-def write_pack(
-    store: ByteStore, name: WriteId, blobs: Iterable[tuple[Digest, Buffer]], compression: Compression
-) -> PackIndex:
-    """Write a pack and then its index; both are durable when this returns."""
-    compressor = Compressor(compression)
-    writer = pack.PackWriter(name)
-
-    def stored() -> Iterator[tuple[Digest, int, BlobCodec, Buffer]]:
-        for digest, data in blobs:
-            codec, content = compressor.compress(data)
-            yield digest, memoryview(data).nbytes, codec, content
-
-    store.put(layout.pack(name), writer.stream(stored()))
-    index = writer.index()
-    store.put(layout.index(name), pack.encode_index(index))
-    return index
 
 
 def _read_index(store: ByteStore, name: str) -> PackIndex:

@@ -23,6 +23,7 @@ from unbroken.format import layout
 from unbroken.format.records import Commit, LowWater
 from unbroken.repo import fencing, names
 from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import References, all_blobs
 from unbroken.repo.log import CommitLog
 from unbroken.repo.seal import seal
 from unbroken.store.base import ByteStore
@@ -33,12 +34,12 @@ from unbroken.types import Digest, Epoch, Sequence
 class Inventory:
     """Everything that lies in a run, as far as deletion needs to know.
 
-    `references` holds the blobs of each commit that counts; None where its manifest cannot be read.
+    `references` holds what each commit that counts needs; None where that cannot be read.
     `contents` holds the blobs of each pack whose index can be read.
     """
 
     log: CommitLog
-    references: Mapping[Sequence, Collection[Digest] | None]
+    references: Mapping[Sequence, References | None]
     step_objects: tuple[names.StepObject, ...]
     pack_objects: tuple[str, ...]
     contents: Mapping[str, Collection[Digest]]
@@ -65,10 +66,10 @@ class GcPlan:
 
 
 def take_inventory(
-    store: ByteStore, log: CommitLog, index: BlobIndex, references: Callable[[Commit], Collection[Digest]]
+    store: ByteStore, log: CommitLog, index: BlobIndex, references: Callable[[Commit], References]
 ) -> Inventory:
-    """Look at what lies in a run. `references` returns the blobs that a commit needs."""
-    needed: dict[Sequence, Collection[Digest] | None] = {}
+    """Look at what lies in a run. `references` returns what a commit needs."""
+    needed: dict[Sequence, References | None] = {}
     for commit in log.commits:
         try:
             needed[commit.sequence] = references(commit)
@@ -177,15 +178,10 @@ def _unneeded_births(
 def _unneeded_packs(
     inventory: Inventory, kept: Collection[Commit], epoch: Epoch, *, certain: bool
 ) -> tuple[str, ...]:
-    needed: set[Digest] = set()
-    for commit in kept:
-        references = inventory.references[commit.sequence]
-        if references is None:
-            certain = False
-        else:
-            needed.update(references)
-    if not certain:
+    references = [inventory.references[commit.sequence] for commit in kept]
+    if not certain or None in references:
         return ()
+    needed = all_blobs(found for found in references if found is not None)
     found = frozenset(digest for digests in inventory.contents.values() for digest in digests)
     complete = needed <= found
     unneeded: list[tuple[str, str]] = []

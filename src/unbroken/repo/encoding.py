@@ -1,87 +1,171 @@
-"""From a component in memory to what is written of it: a document, and blobs by digest."""
+"""From a component in memory to what is written of it: blobs by digest, and a document that names them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 
+from unbroken.errors import CorruptObject, InternalError
 from unbroken.format import document, layout
-from unbroken.format.digest import Buffer, digest_of
-from unbroken.format.document import BlobRef, chunks_of
+from unbroken.format.buffers import Buffer
+from unbroken.format.chunks import ChunkList
+from unbroken.format.compression import BlobCodec
+from unbroken.format.digest import digest_of
+from unbroken.format.document import CHUNK, BlobRef, chunks_of
 from unbroken.format.manifest import DocumentEntry, DocumentFormat
-from unbroken.repo.blobs import PACK_BYTES
+from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.opaque import opaque_places
-from unbroken.state.snapshot import Component
+from unbroken.repo.pipeline import Pipeline, StoredBlob
+from unbroken.state.snapshot import Base, Component, Rows
 from unbroken.types import Digest
+
+INLINE_CHUNKS = 32
+"""A blob of more chunks than this is named by its chunk list instead of by every chunk."""
 
 OWN_PACK_BYTES = 1 << 20
 """A component with at least so many new bytes gets packs of its own. Components differ in how long
 their bytes live: a row of a replay buffer outlives many versions of the weights, and would keep them
 on the disk if they lay in one pack."""
 
+PACK_BYTES = 256 << 20
+"""A pack is closed when it holds this many bytes of blobs, uncompressed."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedComponent:
-    """A document and the chunks that it names. `chunks` are views into the snapshot, not copies."""
+    """A document, the blobs that it names by their sizes, and its chunk lists."""
 
     file_name: str
     entry: DocumentEntry
     data: bytes
-    chunks: dict[Digest, Buffer]
+    sizes: dict[Digest, int]
+    lists: tuple[ChunkList, ...]
     opaque: tuple[str, ...]
 
-    @property
-    def sizes(self) -> dict[Digest, int]:
-        return {digest: memoryview(chunk).nbytes for digest, chunk in self.chunks.items()}
 
+@dataclass(slots=True)
+class ComponentEncoder:
+    """Encodes one component: first use up `blobs`, then take the result from `finish`.
 
-def encode_component(component: Component, fmt: DocumentFormat) -> EncodedComponent:
-    """Digest the component's blobs and write its document."""
-    chunks: dict[Digest, Buffer] = {}
-    refs: list[BlobRef] = []
-    for blob in component.blobs:
-        digests: list[Digest] = []
-        for chunk in chunks_of(blob):
-            digest = digest_of(chunk)
-            chunks.setdefault(digest, chunk)
-            digests.append(digest)
-        refs.append(BlobRef(size=blob.nbytes, chunks=digests))
-    data = document.encode(component, refs, fmt)
-    return EncodedComponent(
-        file_name=layout.document(component.name, fmt),
-        entry=DocumentEntry(component=component.name, digest=digest_of(data), size=len(data), format=fmt),
-        data=data,
-        chunks=chunks,
-        opaque=tuple(opaque_places(component.roots)),
-    )
+    `stored` are the blobs that this save has stored already; those of this component are added.
+    """
 
+    component: Component
+    fmt: DocumentFormat
+    lists: ChunkLists
+    pipeline: Pipeline
+    stored: set[Digest]
+    _refs: list[BlobRef] = field(default_factory=list[BlobRef])
+    _used: list[ChunkList] = field(default_factory=list[ChunkList])
 
-def group_into_packs(
-    encoded: Sequence[EncodedComponent], is_new: Callable[[Digest], bool]
-) -> Iterator[list[tuple[Digest, Buffer]]]:
-    """Yield the chunks that must be written, one list a pack, each chunk once."""
-    seen: set[Digest] = set()
-    shared: list[tuple[Digest, Buffer]] = []
-    for part in encoded:
-        new = [
-            (digest, chunk) for digest, chunk in part.chunks.items() if digest not in seen and is_new(digest)
-        ]
-        seen.update(digest for digest, _ in new)
-        if sum(memoryview(chunk).nbytes for _, chunk in new) < OWN_PACK_BYTES:
-            shared += new
+    def blobs(self) -> Iterator[StoredBlob]:
+        """Yield every blob of the component that has to be stored."""
+        found: list[dict[int, Digest]] = [{} for _ in self.component.blobs]
+        for (blob, i), digest, new in self.pipeline.run(self._chunks()):
+            found[blob][i] = digest
+            if new is not None and digest not in self.stored:
+                self.stored.add(digest)
+                yield new
+        for i, digests in enumerate(found):
+            yield from self._finish_blob(i, digests)
+
+    def finish(self) -> EncodedComponent:
+        """Return the document, whose blobs have all been yielded."""
+        data = document.encode(self.component, self._refs, self.fmt)
+        return EncodedComponent(
+            file_name=layout.document(self.component.name, self.fmt),
+            entry=DocumentEntry(
+                component=self.component.name,
+                digest=digest_of(data),
+                size=len(data),
+                format=self.fmt,
+            ),
+            data=data,
+            sizes={digest: size for ref in self._refs for digest, size in ref.named()},
+            lists=tuple(self._used),
+            opaque=tuple(opaque_places(self.component.roots)),
+        )
+
+    def _chunks(self) -> Iterator[tuple[tuple[int, int], Buffer]]:
+        for number, blob in enumerate(self.component.blobs):
+            if isinstance(blob, Rows):
+                for start, content in blob.ranges:
+                    for i, chunk in enumerate(chunks_of(content.data, blob.chunk)):
+                        yield (number, start // blob.chunk + i), chunk
+            else:
+                for i, chunk in enumerate(chunks_of(blob.data)):
+                    yield (number, i), chunk
+
+    def _finish_blob(self, number: int, digests: dict[int, Digest]) -> Iterator[StoredBlob]:
+        blob = self.component.blobs[number]
+        if not isinstance(blob, Rows) and len(digests) <= INLINE_CHUNKS:
+            self._refs.append(BlobRef(size=blob.nbytes, chunks=[digests[i] for i in range(len(digests))]))
+            return
+        chunk = blob.chunk if isinstance(blob, Rows) else CHUNK
+        chunks = self._list(number, -(-blob.size // chunk), digests)
+        self._refs.append(BlobRef(size=blob.size, chunk=chunk, tree=chunks.name))
+        self._used.append(chunks)
+        self.component.saved[number] = Base(chunks.name, blob.size, chunk)
+        for node in chunks.nodes():
+            if node.name not in self.stored and self.pipeline.is_new(node.name):
+                self.stored.add(node.name)
+                yield StoredBlob(node.name, len(node.data), BlobCodec.RAW, node.data)
+
+    def _list(self, number: int, count: int, digests: dict[int, Digest]) -> ChunkList:
+        blob = self.component.blobs[number]
+        if isinstance(blob, Rows) and blob.base is not None:
+            base = self.lists.get(blob.base.name, blob.base.count)
+            try:
+                chunks = base.replaced(count, digests)
+            except KeyError as error:
+                raise InternalError(f"Blob {number} of {self.component.name} lacks chunk {error}.") from error
+            self._check(chunks, digests.values())
         else:
-            yield from _split(new)
-    yield from _split(shared)
+            chunks = ChunkList.of([digests[i] for i in range(count)])
+        self.lists.add(chunks)
+        return chunks
+
+    def _check(self, chunks: ChunkList, written: Collection[Digest]) -> None:
+        """Refuse to build on chunks that are known to be damaged or gone; nobody has their bytes here."""
+        suspect = self.lists.index.suspect
+        if suspect and not suspect.isdisjoint(set(chunks).difference(written)):
+            raise CorruptObject(
+                f"What an earlier checkpoint holds of {self.component.name} is damaged.",
+                hint="The next save writes all of it anew.",
+            )
 
 
-def _split(chunks: list[tuple[Digest, Buffer]]) -> Iterator[list[tuple[Digest, Buffer]]]:
-    pack: list[tuple[Digest, Buffer]] = []
-    size = 0
-    for digest, chunk in chunks:
-        if pack and size + memoryview(chunk).nbytes > PACK_BYTES:
-            yield pack
-            pack, size = [], 0
-        pack.append((digest, chunk))
-        size += memoryview(chunk).nbytes
-    if pack:
-        yield pack
+def packs_of(encoders: list[ComponentEncoder]) -> Iterator[Iterator[StoredBlob]]:
+    """Yield the contents of each pack to write. Each must be used up before the next is taken.
+
+    What few new blobs a component has goes into a pack that it shares with others, which comes last.
+    """
+    shared: list[StoredBlob] = []
+    for encoder in encoders:
+        blobs = encoder.blobs()
+        head: list[StoredBlob] = []
+        size = 0
+        for blob in blobs:
+            head.append(blob)
+            size += blob.size
+            if size >= OWN_PACK_BYTES:
+                yield from _split(chain(head, blobs))
+                break
+        else:
+            shared += head
+    if shared:
+        yield from _split(iter(shared))
+
+
+def _split(blobs: Iterator[StoredBlob]) -> Iterator[Iterator[StoredBlob]]:
+    for first in blobs:
+        yield _up_to_a_pack(first, blobs)
+
+
+def _up_to_a_pack(first: StoredBlob, rest: Iterator[StoredBlob]) -> Iterator[StoredBlob]:
+    yield first
+    size = first.size
+    while size < PACK_BYTES and (blob := next(rest, None)) is not None:
+        yield blob
+        size += blob.size

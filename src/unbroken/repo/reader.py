@@ -6,7 +6,7 @@ for it; loading stops at the first fault, verifying collects them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -17,17 +17,18 @@ from unbroken.format import layout
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.digest import matches
-from unbroken.format.document import CHUNK, BlobRef, Document
+from unbroken.format.document import BlobRef, Document
 from unbroken.format.manifest import Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo import birth
 from unbroken.repo.blobs import BlobIndex, read_blobs
+from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.seal import seal
-from unbroken.state.snapshot import Blob, Component, Promise, Snapshot
+from unbroken.state.snapshot import Base, Blob, Bytes, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
@@ -39,6 +40,7 @@ class Reader:
         self._store = store
         self._index = index
         self._commit = commit
+        self._lists = ChunkLists(index)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -65,7 +67,17 @@ class Reader:
         blobs = self._blobs(found)
         return Snapshot(
             components={
-                name: Component(name=name, roots=read.roots, blobs=blobs[name], tensors=read.tensors)
+                name: Component(
+                    name=name,
+                    roots=read.roots,
+                    blobs=blobs[name],
+                    tensors=read.tensors,
+                    saved={
+                        i: Base(Digest(ref.tree), ref.size, ref.chunk)
+                        for i, ref in enumerate(read.blobs)
+                        if ref.tree is not None
+                    },
+                )
                 for name, read in found.items()
             },
             promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
@@ -102,16 +114,17 @@ class Reader:
             _ = self.meta
         except (CorruptObject, UnsupportedFormat) as error:
             yield ObjectFault("", self._key(layout.META), manifest.meta, error.message)
+        self._index.refresh()
         user: dict[str, str] = {}
+        sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
         for name, entry in manifest.documents.items():
             try:
                 for ref in self._document(name).blobs:
-                    for digest, _size in ref.chunk_sizes():
+                    for digest, size in self._blobs_of(ref):
                         user.setdefault(digest, entry.component)
+                        sizes[digest] = size
             except (CorruptObject, UnsupportedFormat) as error:
                 yield ObjectFault(entry.component, self._key(name), entry.digest, error.message)
-        self._index.refresh()
-        sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
         for read in read_blobs(self._index, sizes):
             if isinstance(read.outcome, ObjectFault):
                 fault = read.outcome
@@ -135,8 +148,8 @@ class Reader:
         if found.component != entry.component:
             raise CorruptObject(f"{key} belongs to the component {found.component[:80]!r}.", key=key)
         for ref in found.blobs:
-            for digest, size in ref.chunk_sizes():
-                if self.manifest.blobs.get(Digest(digest)) != size:
+            for digest, size in ref.named():
+                if self.manifest.blobs.get(digest) != size:
                     raise CorruptObject(
                         f"{key} names a blob that its manifest does not.", key=key, digest=digest
                     )
@@ -151,12 +164,16 @@ class Reader:
     def _blobs(self, found: dict[str, Document]) -> dict[str, list[Blob]]:
         self._index.refresh()
         blobs: dict[str, list[Blob]] = {}
-        targets: dict[Digest, list[Blob]] = {}
+        targets: dict[Digest, list[Bytes]] = {}
         sizes: dict[Digest, int] = {}
         for name, read in found.items():
-            blobs[name] = [np.empty(ref.size, np.uint8) for ref in read.blobs]
-            for ref, blob in zip(read.blobs, blobs[name], strict=True):
-                for digest, part in _parts(ref, blob):
+            blobs[name] = []
+            for ref in read.blobs:
+                chunks = self._chunks_of(ref)
+                blob = np.empty(ref.size, np.uint8)
+                blobs[name].append(blob)
+                for i, digest in enumerate(chunks):
+                    part = blob[i * ref.chunk : i * ref.chunk + ref.size_of(i)]
                     targets.setdefault(digest, []).append(part)
                     sizes[digest] = part.nbytes
         for result in read_blobs(self._index, sizes):
@@ -166,6 +183,32 @@ class Reader:
             for part in targets[result.digest]:
                 part[:] = content
         return blobs
+
+    def _chunks_of(self, ref: BlobRef) -> Iterable[Digest]:
+        """Return the chunks of a blob in order; those of a list are read."""
+        if ref.tree is None:
+            return [Digest(digest) for digest in ref.chunks]
+        return self._lists.get(Digest(ref.tree), ref.count)
+
+    def _blobs_of(self, ref: BlobRef) -> Iterator[tuple[Digest, int]]:
+        """Yield every blob that makes up an array, with its size: its chunks, and the nodes of its list."""
+        if ref.tree is not None:
+            for node in self._lists.get(Digest(ref.tree), ref.count).nodes():
+                yield node.name, len(node.data)
+        for i, digest in enumerate(self._chunks_of(ref)):
+            yield digest, ref.size_of(i)
+
+    def references(self, lists: ChunkLists) -> References:
+        """Return what the checkpoint needs in packs; chunk lists are read through `lists`, and kept there.
+
+        Raises:
+            CorruptObject: that cannot be told, because a document or a list is damaged.
+        """
+        found = [ref for name in self.manifest.documents for ref in self._document(name).blobs]
+        return References(
+            frozenset(Digest(digest) for digest in self.manifest.blobs),
+            tuple(lists.get(Digest(ref.tree), ref.count) for ref in found if ref.tree is not None),
+        )
 
     def _fetch(self, key: str, digest: Digest, *, size: int | None = None) -> bytes:
         try:
@@ -180,8 +223,3 @@ class Reader:
 
     def _key(self, name: str) -> str:
         return f"{self._commit.directory}/{name}"
-
-
-def _parts(ref: BlobRef, blob: Blob) -> Iterator[tuple[Digest, Blob]]:
-    for i, (digest, size) in enumerate(ref.chunk_sizes()):
-        yield Digest(digest), blob[i * CHUNK : i * CHUNK + size]

@@ -17,7 +17,7 @@ Not promised: safety for several threads at once. The engine has one save in fli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -34,25 +34,28 @@ from unbroken.errors import (
     StoreError,
     StoreFull,
 )
-from unbroken.format import layout, wire
+from unbroken.format import layout, pack, wire
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
-from unbroken.format.compression import Compression
+from unbroken.format.buffers import Buffer, Content
+from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.repo import birth, collect, fencing, names
-from unbroken.repo.blobs import BlobIndex, write_pack
-from unbroken.repo.encoding import EncodedComponent, encode_component, group_into_packs
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists, References, all_blobs
+from unbroken.repo.encoding import ComponentEncoder, packs_of
 from unbroken.repo.lock import RunLock
 from unbroken.repo.log import read_log
+from unbroken.repo.pipeline import Pipeline, StoredBlob
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep, append
+from unbroken.store.base import ByteStore, SupportsSweep, append, put_all
 from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
 _CONFLICTS = 1000
@@ -69,6 +72,16 @@ class _Attempt:
     written: list[str] = field(default_factory=list[str])
     packs: list[str] = field(default_factory=list[str])
     in_doubt: bool = False
+
+
+@dataclass(slots=True)
+class _Written:
+    """What one save has put, filled in as its objects are consumed."""
+
+    indexes: list[pack.PackIndex] = field(default_factory=list[pack.PackIndex])
+    meta: Meta = field(init=False)
+    manifest_digest: Digest = field(init=False)
+    references: References = field(init=False)
 
 
 class RunWriter:
@@ -101,7 +114,11 @@ class RunWriter:
         self._clock = clock
         self._token = token
         self._signing_key = signing_key
-        self._references: dict[Digest, frozenset[Digest]] = {}
+        self._lists = ChunkLists(index)
+        self._references: dict[Digest, References] = {}
+        """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
+        self._held: set[Digest] = set()
+        """All blobs that they need."""
         self._births: set[Digest] = set()
         self._starts: dict[Epoch, Sequence] = {}
 
@@ -278,8 +295,51 @@ class RunWriter:
 
     def _write(self, attempt: _Attempt, snapshot: Snapshot, meta: Meta) -> Commit:
         fencing.check(self._store, self._claim)
-        encoded = [encode_component(component, self._format) for component in snapshot.components.values()]
-        meta = self._complete(meta, snapshot)
+        with Pipeline(self._compression, self._must_write) as pipeline:
+            stored: set[Digest] = set()
+            encoders = [
+                ComponentEncoder(component, self._format, self._lists, pipeline, stored)
+                for component in snapshot.components.values()
+            ]
+            written = _Written()
+            put_all(self._store, self._objects(attempt, encoders, self._complete(meta, snapshot), written))
+        commit = Commit(
+            sequence=self._next,
+            step=written.meta.step,
+            segment=written.meta.segment,
+            epoch=self.epoch,
+            write_id=attempt.write_id,
+            directory=attempt.directory,
+            manifest_digest=written.manifest_digest,
+            time=written.meta.time,
+            good=written.meta.good,
+            position=written.meta.position,
+            metrics=written.meta.metrics,
+            birth=written.meta.birth,
+        )
+        commit = self._commit(attempt, commit)
+        for index in written.indexes:
+            self._index.add(index)
+        references = written.references
+        needed = all_blobs([references])
+        self._index.suspect.difference_update(stored)  # those were written anew
+        self._references[commit.manifest_digest] = references
+        self._held |= needed
+        return commit
+
+    def _objects(
+        self, attempt: _Attempt, encoders: list[ComponentEncoder], meta: Meta, written: _Written
+    ) -> Iterator[tuple[str, Content]]:
+        """Yield what to put, in this order: each pack before its index, and the manifest last."""
+        for blobs in packs_of(encoders):
+            name = names.write_id(self._token(), self.epoch)
+            attempt.written += [layout.pack(name), layout.index(name)]
+            attempt.packs.append(name)
+            writer = pack.PackWriter(name)
+            yield layout.pack(name), writer.stream(map(_entry, blobs))
+            written.indexes.append(writer.index())
+            yield layout.index(name), pack.encode_index(written.indexes[-1])
+        encoded = [encoder.finish() for encoder in encoders]
         meta_data = metas.encode(meta)
         manifest = Manifest(
             job=self.job,
@@ -294,37 +354,16 @@ class RunWriter:
         if manifest.opaque and (key := self._signing_key()) is not None:
             manifest = manifests.signed(manifest, key)
         manifest_data = manifests.encode(manifest)
-
-        self._write_packs(attempt, encoded)
-        for part in encoded:
-            self._put(attempt, part.file_name, part.data)
-        self._put(attempt, layout.META, meta_data)
-        self._put(attempt, layout.MANIFEST, manifest_data)
-        commit = Commit(
-            sequence=self._next,
-            step=meta.step,
-            segment=meta.segment,
-            epoch=self.epoch,
-            write_id=attempt.write_id,
-            directory=attempt.directory,
-            manifest_digest=digest_of(manifest_data),
-            time=meta.time,
-            good=meta.good,
-            position=meta.position,
-            metrics=meta.metrics,
-            birth=meta.birth,
+        files = {part.file_name: part.data for part in encoded}
+        for file, data in {**files, layout.META: meta_data, layout.MANIFEST: manifest_data}.items():
+            attempt.written.append(f"{attempt.directory}/{file}")
+            yield attempt.written[-1], data
+        written.meta = meta
+        written.manifest_digest = digest_of(manifest_data)
+        written.references = References(
+            frozenset(Digest(digest) for digest in manifest.blobs),
+            tuple(chunks for part in encoded for chunks in part.lists),
         )
-        commit = self._commit(attempt, commit)
-        self._index.suspect.difference_update(manifest.blobs)  # those were written anew
-        self._references[commit.manifest_digest] = frozenset(Digest(digest) for digest in manifest.blobs)
-        return commit
-
-    def _write_packs(self, attempt: _Attempt, encoded: list[EncodedComponent]) -> None:
-        for blobs in group_into_packs(encoded, self._must_write):
-            name = names.write_id(self._token(), self.epoch)
-            attempt.written += [layout.pack(name), layout.index(name)]
-            attempt.packs.append(name)
-            self._index.add(write_pack(self._store, name, blobs, self._compression))
 
     def _must_write(self, digest: Digest) -> bool:
         """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
@@ -333,12 +372,7 @@ class RunWriter:
         packs = {place.pack for place in self._index.places(digest)} - self._index.condemned
         if any(names.epoch_of(pack) == self.epoch for pack in packs):
             return False
-        return not packs or not any(digest in named for named in self._references.values())
-
-    def _put(self, attempt: _Attempt, name: str, data: bytes) -> None:
-        key = f"{attempt.directory}/{name}"
-        attempt.written.append(key)
-        self._store.put(key, data)
+        return not packs or digest not in self._held
 
     def _commit(self, attempt: _Attempt, commit: Commit) -> Commit:
         for _ in range(_CONFLICTS):
@@ -393,7 +427,7 @@ class RunWriter:
 
     def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
         log = read_log(self._store, starts=self._starts)
-        inventory = collect.take_inventory(self._store, log, self._index, self._blobs_of)
+        inventory = collect.take_inventory(self._store, log, self._index, self._references_of)
         plan = collect.plan_gc(
             inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._births
         )
@@ -404,6 +438,8 @@ class RunWriter:
             if commit.manifest_digest in self._references
             and layout.commit(commit.sequence) not in plan.commits
         }
+        self._held = all_blobs(self._references.values())
+        self._lists.keep({c.name for found in self._references.values() for c in found.lists})
         self._index.condemn(_packs_of(plan.packs))
         if plan.low_water is not None:
             self._next = max(self._next, plan.low_water)
@@ -411,11 +447,10 @@ class RunWriter:
         self._index.refresh()
         return plan
 
-    def _blobs_of(self, commit: Commit) -> frozenset[Digest]:
+    def _references_of(self, commit: Commit) -> References:
         known = self._references.get(commit.manifest_digest)
         if known is None:
-            manifest = Reader(self._store, self._index, commit).manifest
-            known = frozenset(Digest(digest) for digest in manifest.blobs)
+            known = Reader(self._store, self._index, commit).references(self._lists)
             self._references[commit.manifest_digest] = known
         return known
 
@@ -445,6 +480,10 @@ class RunWriter:
                 "A forked child used its parent's writer.",
                 hint="Only the process that opened a run writes to it.",
             )
+
+
+def _entry(blob: StoredBlob) -> tuple[Digest, int, BlobCodec, Buffer]:
+    return blob.digest, blob.size, blob.codec, blob.content
 
 
 def _packs_of(keys: Iterable[str]) -> set[str]:

@@ -218,7 +218,7 @@ def _padded(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _raw(node: Array | Packed, component: Component) -> bytes | NDArray[np.uint8]:
-    return component.blobs[node.b] if node.b >= 0 else node.data
+    return component.content(node.b) if node.b >= 0 else node.data
 
 
 def _numbers(node: Value) -> tuple[int, ...] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from unbroken.state import dtypes
+from unbroken.state.memory import same_bytes
 from unbroken.state.nodes import (
     PLAIN,
     Array,
@@ -31,7 +32,8 @@ from unbroken.state.nodes import (
     escape,
 )
 from unbroken.state.places import Index, index
-from unbroken.state.snapshot import Blob, Component, Snapshot
+from unbroken.state.snapshot import Bytes as Content
+from unbroken.state.snapshot import Component, Snapshot
 
 ABSENT = "absent"
 
@@ -53,12 +55,12 @@ class LeafDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    blobs: list[Blob]
+    component: Component
     index: Index
 
-    def bytes_of(self, node: Array | Packed | Bytes | Opaque | View) -> Blob:
+    def bytes_of(self, node: Array | Packed | Bytes | Opaque | View) -> Content:
         inline = node.v if isinstance(node, Bytes) else node.data
-        return self.blobs[node.b] if node.b >= 0 else np.frombuffer(inline, np.uint8)
+        return self.component.content(node.b) if node.b >= 0 else np.frombuffer(inline, np.uint8)
 
 
 class _Comparison:
@@ -114,15 +116,17 @@ class _Comparison:
             yield self.leaf(place, a, b)
         elif self.contents:
             left, right = self.a.bytes_of(a), self.b.bytes_of(b)
-            if left.tobytes() != right.tobytes():
+            if not same_bytes(left, right):
                 yield self.leaf(place, a, b, _array_distance(a, left, right))
 
     def scopes(self, place: str, a: Scope, b: Scope) -> Iterator[LeafDifference]:
         # Another process has its own numbers and its own blobs.
         sides = []
         for scope, side in ((a, self.a), (b, self.b)):
-            inner = Component(self.component, dict(scope.roots), [side.blobs[i] for i in scope.blobs])
-            sides.append(_Side(inner.blobs, index(Snapshot({inner.name: inner}))))
+            inner = Component(
+                self.component, dict(scope.roots), [side.component.blobs[i] for i in scope.blobs]
+            )
+            sides.append(_Side(inner, index(Snapshot({inner.name: inner}))))
         inside = _Comparison(self.component, *sides, contents=self.contents)
         for key in {**a.roots, **b.roots}:
             at = f"{place}/{escape(key)}"
@@ -176,7 +180,7 @@ def _scalar_distance(a: Value, b: Value) -> float | None:
     return abs(float(a) - float(b)) if numbers else None  # type: ignore[arg-type]
 
 
-def _array_distance(node: Any, left: Blob, right: Blob) -> float | None:
+def _array_distance(node: Any, left: Content, right: Content) -> float | None:
     if not isinstance(node, (Array, Packed, View)) or left.nbytes != right.nbytes:
         return None
     dtype = np.dtype(f"<{node.t}8") if isinstance(node, Packed) else dtypes.parse(node.d)
@@ -209,7 +213,7 @@ def compare(a: Snapshot, b: Snapshot, *, contents: bool = True) -> list[LeafDiff
     empty = Component("")
     for name in {**a.components, **b.components}:
         left, right = a.components.get(name, empty), b.components.get(name, empty)
-        sides = _Side(left.blobs, index_a), _Side(right.blobs, index_b)
+        sides = _Side(left, index_a), _Side(right, index_b)
         comparison = _Comparison(name, *sides, contents=contents)
         for place in {**left.roots, **right.roots}:
             if place in left.roots and place in right.roots:

@@ -29,7 +29,7 @@ from unbroken.state.places import Frame, frame_of, index, place_of
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
-from unbroken.state.snapshot import Blob, Snapshot
+from unbroken.state.snapshot import Bytes, Snapshot
 from unbroken.state.walk import Walk, walk
 from unbroken.types import MISSING
 
@@ -116,14 +116,16 @@ class Graft:
         """Have `function(*args)` called by `apply`."""
         self._writes.append((phase, function, args))
 
-    def bytes_of(self, b: int, data: bytes) -> Blob:
+    def bytes_of(self, b: int, data: bytes) -> Bytes:
         """Return the bytes that `Walk.pack` wrote. Read-only: copy what becomes part of the live state."""
         if b < 0:
             return np.frombuffer(data, np.uint8)
-        blobs = self.saved.components[self._component].blobs
-        if b >= len(blobs):
-            raise CorruptObject(f"{self.place} names blob {b} of {len(blobs)} in {self._component}.")
-        return blobs[b]
+        component = self.saved.components[self._component]
+        if b >= len(component.blobs):
+            raise CorruptObject(
+                f"{self.place} names blob {b} of {len(component.blobs)} in {self._component}."
+            )
+        return component.content(b)
 
     def claim(self, twin: object) -> bool:
         """Take the twin's object for the present place. False if another saved object has taken it."""

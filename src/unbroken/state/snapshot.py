@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unbroken.errors import InternalError
 from unbroken.state.nodes import Value
-from unbroken.types import Fidelity
+from unbroken.types import Digest, Fidelity
 
-Blob: TypeAlias = NDArray[np.uint8]
-"""Raw bytes as a one-dimensional uint8 array. Owned by the snapshot: nobody else writes to it."""
+Bytes: TypeAlias = NDArray[np.uint8]
+"""Raw bytes as a one-dimensional uint8 array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A saved array: the name of its chunk list, its bytes, and those of a chunk."""
+
+    name: Digest
+    size: int
+    chunk: int
+
+    @property
+    def count(self) -> int:
+        """How many chunks it has."""
+        return -(-self.size // self.chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The bytes of a ring's array, of which perhaps only what has changed was captured.
+
+    `ranges` are (offset, bytes) in ascending order, each of whole chunks of `chunk` bytes (at the end of
+    the array, of what is left). Everything outside of them is as in the saved array `base`, which has chunks
+    of the same size; without a base they cover all of it.
+    """
+
+    size: int
+    chunk: int
+    ranges: tuple[tuple[int, Bytes], ...]
+    base: Base | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that were captured."""
+        return sum(content.nbytes for _, content in self.ranges)
+
+
+Blob: TypeAlias = Union[Bytes, Rows]
 
 
 @dataclass(slots=True)
@@ -28,11 +66,25 @@ class Component:
     roots: dict[str, Value] = field(default_factory=dict)
     blobs: list[Blob] = field(default_factory=list)
     tensors: dict[str, dict[str, str]] = field(default_factory=dict)
+    live: set[int] = field(default_factory=set)
+    """Blobs that still lie in the memory of the training. None, once the snapshot owns its bytes."""
+    saved: dict[int, Base] = field(default_factory=dict)
+    """Blob -> what it is saved as, where it has a chunk list and was read or written."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes in blobs, uncompressed."""
-        return sum(blob.nbytes for blob in self.blobs)
+        """Bytes of all arrays, uncompressed, whether or not they were captured."""
+        return sum(blob.size for blob in self.blobs)
+
+    def content(self, i: int) -> Bytes:
+        """Return the bytes of blob `i`, all of which must have been captured."""
+        blob = self.blobs[i]
+        if isinstance(blob, Rows):
+            if blob.base is not None:
+                raise InternalError(f"Blob {i} of {self.name} was captured in part.")
+            ranges = [content for _, content in blob.ranges]
+            return ranges[0] if len(ranges) == 1 else np.concatenate(ranges)
+        return blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +106,19 @@ class Promise:
 
 @dataclass(slots=True)
 class Snapshot:
-    """The whole state at one clean point. True: nothing in it is shared with live objects."""
+    """The whole state at one clean point.
+
+    A true one shares nothing with live objects. One that `is_live` does, until `staging` has copied
+    what is left in the memory of the training; nobody may train before.
+    """
 
     components: dict[str, Component] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     promises: dict[str, Promise] = field(default_factory=dict)
     counters: dict[str, Any] = field(default_factory=dict)
     """Plain facts for `meta.json`: `episodes`, `env_seeds`, `worker_status`, learning rate, …"""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether contents still lie in the memory of the training."""
+        return any(component.live for component in self.components.values())

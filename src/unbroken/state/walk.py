@@ -29,13 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unbroken.errors import NotCapturable
-from unbroken.state import dtypes
+from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
     PLAIN,
-    Array,
     Bytes,
     Class,
     Coded,
@@ -50,7 +49,6 @@ from unbroken.state.nodes import (
     List,
     Method,
     Object,
-    ObjectArray,
     Opaque,
     Packed,
     Partial,
@@ -58,13 +56,14 @@ from unbroken.state.nodes import (
     Set,
     Tuple,
     Value,
-    View,
     class_name,
     escape,
 )
 from unbroken.state.places import Frame, place_of
 from unbroken.state.policy import Policy
+from unbroken.state.ring import Ledger, RingArray
 from unbroken.state.snapshot import Component, Note, Snapshot
+from unbroken.state.staging import own
 from unbroken.types import MISSING
 
 PACK_FROM = 64
@@ -78,18 +77,15 @@ ROOT_COMPONENT = "training_state"
 """Component of roots whose class opens none."""
 
 
+HOOK = "__unbroken_hook__"
+"""Marks the class of what stands on an object only while it is watched."""
+
+
 class _Seen(NamedTuple):
     keep: object  # alive while the walk runs, else its id could be used again
     node: Identity
     component: str
     frame: Frame
-
-
-def memory_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array that owns the memory of `array`."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 @contextmanager
@@ -107,7 +103,7 @@ def no_garbage_collection() -> Generator[None]:
 class Walk:
     """One walk. Codecs and captors get it to write what they hold."""
 
-    def __init__(self, policy: Policy, *, contents: bool = True) -> None:
+    def __init__(self, policy: Policy, *, contents: bool = True, ledger: Ledger | None = None) -> None:
         self.policy = policy
         self.contents = contents
         """False: a skeleton, in which the contents of arrays and generators are left out."""
@@ -117,6 +113,9 @@ class Walk:
         self.classes: Counter[str] = Counter()
         self.rows: int | None = None
         """While inside a ring buffer's attribute: how many leading rows were ever written."""
+        self.ring: tuple[object, str] | None = None
+        """While there: the buffer, and the name of the attribute."""
+        self._ledger = ledger
         self._lookup = lookup(policy)
         self._component = self._open(ROOT_COMPONENT)
         self._base = ""
@@ -137,10 +136,35 @@ class Walk:
         self.snapshot.notes.append(Note(kind, self.place, detail))
 
     def blob(self, array: NDArray[Any]) -> int:
-        """Add a copy of an array's bytes (C order) to the component and return the blob's index."""
-        flat = np.array(array, order="C", copy=True).reshape(-1)
-        self._component.blobs.append(flat.view(np.uint8))
-        return len(self._component.blobs) - 1
+        """Add an array's bytes (C order) to the component and return the blob's index.
+
+        They stay where they are, if they lie side by side there: see `Snapshot.is_live`.
+        """
+        if array.flags.c_contiguous:
+            self._component.live.add(len(self._component.blobs))
+        else:
+            array = np.array(array, order="C", copy=True)
+        return self.adopt(array.reshape(-1).view(np.uint8))
+
+    def rows_of(
+        self, holder: object, flat: NDArray[np.uint8], row_bytes: int, ring: tuple[object, str]
+    ) -> int:
+        """Add what has to be captured of a ring's array and return the blob's index, or -1.
+
+        `flat` are the bytes of its written rows; -1 means that it is to be written like any array.
+        """
+        if self._ledger is None or flat.nbytes <= INLINE_BYTES:
+            return -1
+        number = len(self._component.blobs)
+        owner, attribute = ring
+        rows = self._ledger.rows(
+            RingArray(owner, attribute, self.place, holder, flat, row_bytes, self._component.name, number)
+        )
+        if rows is None:
+            return -1
+        self._component.live.add(number)
+        self._component.blobs.append(rows)
+        return number
 
     def adopt(self, blob: NDArray[np.uint8]) -> int:
         """Add bytes that nobody else will write to, without a copy, and return the blob's index."""
@@ -332,7 +356,8 @@ class Walk:
             return type(member).__name__, repr(member).encode()
         aside = Walk(self.policy)
         node = aside.child("", member)
-        blobs = b"".join(blob.tobytes() for c in aside.snapshot.components.values() for blob in c.blobs)
+        parts = aside.snapshot.components.values()
+        blobs = b"".join(part.content(i).tobytes() for part in parts for i in range(len(part.blobs)))
         return type(member).__qualname__, msgspec.msgpack.encode(node) + blobs
 
     def _deque(self, value: deque[Any], facts: Facts) -> Value:
@@ -362,79 +387,11 @@ class Walk:
 
     def _bytes(self, value: bytes | bytearray, facts: Facts) -> Value:
         node = Bytes(mutable=isinstance(value, bytearray))
-        node.b, node.v = self.pack(np.frombuffer(value, np.uint8)) if value else (-1, b"")
+        # A view of a bytearray would keep its owner from making it longer.
+        content = np.frombuffer(bytes(value) if node.mutable else value, np.uint8)
+        node.b, node.v = self.pack(content) if value else (-1, b"")
         self._keep(value, node)
         return node
-
-    def _array(self, value: NDArray[Any], facts: Facts) -> Value:
-        if type(value) not in (np.ndarray, np.memmap):
-            raise NotCapturable(
-                f"{self.place} is a {facts.name}, and what it holds beside its numbers would be lost.",
-                hint="Keep a plain numpy array, or register a codec for the class.",
-                place=self.place,
-            )
-        rows, self.rows = self.rows, None
-        try:
-            if value.dtype.hasobject:
-                return self._objects(value, rows)
-            if memory_of(value) is not value:
-                return self._view(value)
-            return self._owner(value, rows)
-        finally:
-            self.rows = rows
-
-    def _owner(self, value: NDArray[Any], rows: int | None) -> Value:
-        fortran = value.flags.f_contiguous and not value.flags.c_contiguous
-        node = Array(d=dtypes.name(value.dtype), s=value.shape, o="F" if fortran else "C")
-        self._keep(value, node)
-        written = value
-        if rows is not None and value.ndim and rows < value.shape[0]:
-            node.rows = rows
-            written = value[:rows]
-        node.b, node.data = self.pack(written.T if fortran and node.rows < 0 else written)
-        return node
-
-    def _objects(self, value: NDArray[Any], rows: int | None) -> Value:
-        if value.dtype != np.dtype(object):
-            raise NotCapturable(
-                f"{self.place} is a numpy array with Python objects inside records, which cannot be saved.",
-                hint="Use separate arrays.",
-                place=self.place,
-            )
-        node = ObjectArray(s=value.shape, v=[])
-        self._keep(value, node)
-        written = value
-        if rows is not None and value.ndim and rows < value.shape[0]:
-            node.rows = rows
-            written = value[:rows]
-        node.v = [self.child(str(i), item) for i, item in enumerate(written.reshape(-1).tolist())]
-        return node
-
-    def _view(self, value: NDArray[Any]) -> View:
-        """Write an array that lies in another one's memory."""
-        base = memory_of(value)
-        node = View(d=dtypes.name(value.dtype), s=value.shape)
-        self._keep(value, node)
-        start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        shares = base.flags.forc and not base.dtype.hasobject and 0 <= start <= base.nbytes
-        if not shares:
-            node.b, node.data = self.pack(value)
-        elif id(base) in self._seen or base.nbytes <= 4 * max(value.nbytes, INLINE_BYTES // 4):
-            self._share(node, value, start)
-        else:
-            # Its owner is much larger. Whether that is in the state too is known only at the end.
-            self.later(partial(self._share_if_met, node, value, start))
-        return node
-
-    def _share(self, node: View, value: NDArray[Any], start: int) -> None:
-        node.off, node.st = start, tuple(value.strides)
-        node.of = self.child("<base>", memory_of(value))
-
-    def _share_if_met(self, node: View, value: NDArray[Any], start: int) -> None:
-        if id(memory_of(value)) in self._seen:
-            self._share(node, value, start)
-        else:
-            node.b, node.data = self.pack(value)
 
     def _coded(self, value: Any, facts: Facts) -> Value:
         codec = facts.codec
@@ -519,13 +476,16 @@ class Walk:
     ) -> dict[str, Value]:
         attributes: dict[str, Any] = getattr(value, "__dict__", {})
         found: dict[str, Value] = {}
-        outer = self.rows
+        outer = self.rows, self.ring
         for name in sorted(attributes):
             if name in facts.skip or (only is not None and name not in only):
                 continue
+            if ring and getattr(type(attributes[name]), HOOK, False):
+                continue  # it counts the rows that are added, for the ledger
             self.rows = ring.get(name)
+            self.ring = (value, name) if name in ring else None
             found[name] = self.child(name, attributes[name])
-        self.rows = outer
+        self.rows, self.ring = outer
         return found
 
     def _slots(self, value: Any, facts: Facts, only: frozenset[str] | None = None) -> dict[str, Value]:
@@ -567,7 +527,7 @@ _WRITERS: dict[Kind, Callable[[Walk, Any, Facts], Value]] = {
     Kind.DEQUE: Walk._deque,
     Kind.DICT: Walk._dict,
     Kind.BYTES: Walk._bytes,
-    Kind.ARRAY: Walk._array,
+    Kind.ARRAY: arrays.write,
     Kind.CODED: Walk._coded,
     Kind.CLASS: Walk._class,
     Kind.FUNCTION: Walk._function,
@@ -579,9 +539,15 @@ _WRITERS: dict[Kind, Callable[[Walk, Any, Facts], Value]] = {
 }
 
 
-def walk(roots: Mapping[str, object], policy: Policy, *, contents: bool = True) -> Walk:
-    """Walk `roots` and return the walk itself, for those who need the callables it met."""
-    walk = Walk(policy, contents=contents)
+def walk(
+    roots: Mapping[str, object], policy: Policy, *, contents: bool = True, ledger: Ledger | None = None
+) -> Walk:
+    """Walk `roots` and return the walk itself, for those who need the callables it met.
+
+    Its snapshot still lies in live memory; see `Snapshot.is_live`. With a `ledger`, of rings only what has
+    changed is in it.
+    """
+    walk = Walk(policy, contents=contents, ledger=ledger)
     with no_garbage_collection():
         walk.roots(roots)
     return walk
@@ -593,4 +559,4 @@ def capture(roots: Mapping[str, object], policy: Policy, *, contents: bool = Tru
     `contents=False` leaves out the contents of arrays and generators (a skeleton).
     Raises NotCapturable for what can be neither saved nor kept from a freshly built twin.
     """
-    return walk(roots, policy, contents=contents).snapshot
+    return own(walk(roots, policy, contents=contents).snapshot)

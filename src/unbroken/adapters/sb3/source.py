@@ -67,7 +67,7 @@ class TrainingSource(GraftSource):
         )
 
     def capture(self) -> Snapshot:
-        """Return the whole state, shared with nothing live."""
+        """Return the state, as `GraftSource` does."""
         if self.live is not None:
             self.live.calls = self._ours.n_calls
             self.position.update(self.live.as_record())

@@ -29,7 +29,7 @@ from unbroken.state import graft as grafts
 from unbroken.state import walk as walks
 from unbroken.state.nodes import List, Scope, Value, class_name
 from unbroken.state.policy import Captor, Phase
-from unbroken.state.snapshot import Blob, Component, Snapshot
+from unbroken.state.snapshot import Bytes, Component, Snapshot
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import SubprocVecEnv
@@ -47,7 +47,7 @@ class Answer:
 
     error: str = ""
     document: bytes = b""
-    blobs: list[Blob] = field(default_factory=list)
+    blobs: list[Bytes] = field(default_factory=list)
     lines: list[tuple[str, str, str]] = field(default_factory=list)
     """Notes of a capture, differences of a plan: (kind or level, place, detail)."""
     kind: str = ""
@@ -92,19 +92,20 @@ class Agent:
         """Walk the environment and the generators of this process."""
         snapshot = walks.capture(_roots(env), worker_policy(), contents=contents)
         (component,) = snapshot.components.values()
+        blobs = [component.content(i) for i in range(len(component.blobs))]
         notes = [(note.kind, note.place, note.detail) for note in snapshot.notes]
-        return Answer(document=msgspec.msgpack.encode(component.roots), blobs=component.blobs, lines=notes)
+        return Answer(document=msgspec.msgpack.encode(component.roots), blobs=blobs, lines=notes)
 
     def do_plan(
         self,
         env: Any,
         document: bytes,
-        blobs: list[Blob],
+        blobs: Sequence[Bytes],
         keep: list[str],
         trusted: bool,  # noqa: FBT001
     ) -> Answer:
         """Lay a saved state over the environment; nothing is touched."""
-        component = Component(walks.ROOT_COMPONENT, _documents.decode(document), blobs)
+        component = Component(walks.ROOT_COMPONENT, _documents.decode(document), [*blobs])
         saved = Snapshot({component.name: component})
         self._plan = grafts.plan(saved, _roots(env), worker_policy(), keep=keep, trusted=trusted)
         return Answer(lines=[(d.level, d.place, d.detail) for d in self._plan.differences])

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from unbroken.errors import CorruptObject
 from unbroken.state import dtypes
+from unbroken.state.arrays import memory_of
 from unbroken.state.nodes import Array, ObjectArray, View, same
 from unbroken.state.planning.containers import plan_items
-from unbroken.state.walk import memory_of
 from unbroken.types import MISSING
 
 if TYPE_CHECKING:

@@ -1,0 +1,129 @@
+"""Staging: memory into which a snapshot is copied while training waits.
+
+Fresh memory costs several times as much as memory that was touched before, and after some seconds of
+idleness ten times as much. So it is kept from one save to the next and touched before training starts.
+
+Invariant: it never holds more than its ceiling. What does not fit is not copied: `take` says so, and the
+caller writes the snapshot from where it lies while training waits.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from unbroken.state.memory import copy_all
+from unbroken.state.snapshot import Bytes, Rows, Snapshot
+
+PAGE = 4096
+ALIGNMENT = 64
+"""Blobs start at multiples of this, for fast copies and for the tensors that are laid over them."""
+
+SPARE = 1.25
+"""How much more is taken than is needed at the moment, so that a growing state finds it touched."""
+
+
+class Memory(Protocol):
+    """Where staged bytes lie."""
+
+    def resize(self, size: int) -> Bytes:
+        """Return writable memory of at least `size` bytes; what was given before is no longer used."""
+        ...
+
+
+class AnonymousMemory:
+    """Memory of this process."""
+
+    def __init__(self) -> None:
+        self._map: mmap.mmap | None = None
+
+    def resize(self, size: int) -> Bytes:
+        self._map = None  # freed before the new one is taken, when the last view of it is gone
+        self._map = mmap.mmap(-1, size)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(self._map, np.uint8)
+
+
+class Staging:
+    """One region of memory, reused by every save. For one snapshot at a time.
+
+    `ceiling` returns how many bytes it may come to hold; it is asked when more are needed.
+    """
+
+    def __init__(self, ceiling: Callable[[], int], memory: Memory | None = None) -> None:
+        self._ceiling = ceiling
+        self._memory = memory or AnonymousMemory()
+        self._region: Bytes = np.empty(0, np.uint8)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds now."""
+        return self._region.nbytes
+
+    def reserve(self, size: int) -> bool:
+        """Have `size` bytes ready, and touched; return whether the ceiling allows it."""
+        if size <= self.size:
+            return True
+        ceiling = self._ceiling()
+        if size > ceiling:
+            return False
+        self._region = np.empty(0, np.uint8)
+        self._region = self._memory.resize(min(_aligned(int(size * SPARE)), ceiling))
+        self._region[::PAGE] = 0
+        return True
+
+    def take(self, snapshot: Snapshot) -> bool:
+        """Copy everything that `snapshot` left in live memory; it owns its bytes then.
+
+        Returns False, and copies nothing, if that would not fit below the ceiling. The copy before it
+        is overwritten: nobody may need it any more.
+        """
+        parts = list(_live_parts(snapshot))
+        if not self.reserve(sum(_aligned(part.nbytes) for part in parts)):
+            return False
+        at = 0
+        places: list[Bytes] = []
+        for part in parts:
+            places.append(self._region[at : at + part.nbytes])
+            at += _aligned(part.nbytes)
+        copy_all(list(zip(places, parts, strict=True)))
+        _settle(snapshot, iter(places))
+        return True
+
+
+def own(snapshot: Snapshot) -> Snapshot:
+    """Copy what `snapshot` left in live memory into memory of its own, and return it."""
+    _settle(snapshot, (part.copy() for part in _live_parts(snapshot)))
+    return snapshot
+
+
+def _live_parts(snapshot: Snapshot) -> Iterator[Bytes]:
+    for component in snapshot.components.values():
+        for i in sorted(component.live):
+            blob = component.blobs[i]
+            if isinstance(blob, Rows):
+                yield from (content for _, content in blob.ranges)
+            else:
+                yield blob
+
+
+def _settle(snapshot: Snapshot, copies: Iterator[Bytes]) -> None:
+    """Put copies in the place of the parts, in their order."""
+    for component in snapshot.components.values():
+        for i in sorted(component.live):
+            blob = component.blobs[i]
+            if isinstance(blob, Rows):
+                ranges = tuple((start, next(copies)) for start, _ in blob.ranges)
+                component.blobs[i] = replace(blob, ranges=ranges)
+            else:
+                component.blobs[i] = next(copies)
+        component.live.clear()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ class TimedSource(GraftSource):
         self.clock.now += self.copy
         return super().capture()
 
-    def sick_places(self, snapshot: Snapshot) -> Mapping[str, str]:
+    def sick_places(self, snapshot: Snapshot) -> dict[str, str]:
         """Is asked in the writer's thread, where all of a write happens."""
         self.clock.now += self.write
         return {}

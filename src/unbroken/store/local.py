@@ -33,11 +33,12 @@ from pathlib import Path
 from unbroken.errors import ConfigError, ObjectMissing, StoreError
 from unbroken.format.buffers import Content
 from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
+from unbroken.store.blocks import Blocks
 from unbroken.store.directories import Directories
 from unbroken.store.failure import failure
 from unbroken.store.group import Group
 from unbroken.store.publish import TEMPORARY, Publisher
-from unbroken.store.reading import read, read_parts
+from unbroken.store.reading import read, read_into
 from unbroken.store.system import System, sync_directory
 
 # O_NONBLOCK: opening a FIFO that somebody put there must not wait for a writer.
@@ -71,7 +72,8 @@ class LocalStore:
         self._clock = clock
         self._system = system or System()
         self._directories = Directories(self._root, mode=dir_mode, system=self._system)
-        self._publisher = Publisher(mode=file_mode, token=token, system=self._system)
+        self._blocks = Blocks()
+        self._publisher = Publisher(mode=file_mode, token=token, system=self._system, blocks=self._blocks)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self._root)!r})"
@@ -100,7 +102,7 @@ class LocalStore:
         """Fill `parts` with the bytes from `offset` on, straight from the file; return how many were read."""
         check_range(key, offset, 0)
         with self._reading(key) as (descriptor, _):
-            return read_parts(self._system, descriptor, offset, parts)
+            return read_into(self._system, descriptor, offset, parts, blocks=self._blocks)
 
     def put(self, key: str, data: Content) -> None:
         """Write the object, in place of one that is there."""

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from unbroken.format.buffers import Content
-from unbroken.store.direct import Blocks, write_content
+from unbroken.store.blocks import Blocks
+from unbroken.store.writing import write_content
 from unbroken.store.system import System, set_mode, write_all
 
 TEMPORARY = ".tmp-"
@@ -53,11 +54,11 @@ class Temporary:
 class Publisher:
     """Writes files into open directories. A step that fails leaves no file behind, and none open."""
 
-    def __init__(self, *, mode: int, token: Callable[[], str], system: System) -> None:
+    def __init__(self, *, mode: int, token: Callable[[], str], system: System, blocks: Blocks) -> None:
         self._mode = mode
         self._token = token
         self._system = system
-        self._blocks = Blocks()
+        self._blocks = blocks
 
     def begin(self, directory: int) -> Draft:
         """Create an empty temporary file."""

@@ -19,6 +19,7 @@ _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 class System:
@@ -36,8 +37,20 @@ class System:
     def preadv(self, descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
         return os.preadv(descriptor, parts, offset)
 
+    def is_cached(self, descriptor: int, offset: int) -> bool:
+        """Whether the byte at `offset` can be had without the disk. Where nobody knows: True."""
+        if not _NO_WAIT:
+            return True
+        try:
+            os.preadv(descriptor, [bytearray(1)], offset, _NO_WAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that does not say
+            return True
+        return True
+
     def set_direct(self, descriptor: int, *, on: bool) -> bool:
-        """Let writes pass by the page cache, or no longer; return whether they do now."""
+        """Let reads and writes pass by the page cache, or no longer; return whether they do now."""
         if not _DIRECT:
             return False
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)

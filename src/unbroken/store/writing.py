@@ -1,4 +1,4 @@
-"""Contents on their way to a file: large ones pass by the page cache.
+"""Writing a content to an open file: a large one passes by the page cache.
 
 A large write through the page cache costs fresh memory as large as itself, which after some idle seconds
 is several times slower than the disk. So pieces are gathered in a few aligned blocks that are used again,
@@ -11,49 +11,22 @@ Not promised: durability. Whoever writes syncs the file afterwards; O_DIRECT rep
 from __future__ import annotations
 
 import errno
-import mmap
 import threading
-from collections import deque
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeAlias
 
 from unbroken.format.buffers import Content, pieces
+from unbroken.store.blocks import ALIGNMENT, BLOCK, KEPT, Blocks
 from unbroken.store.system import System
 
-BLOCK = 8 << 20
-IN_FLIGHT = 2
-BLOCKS = IN_FLIGHT + 1
-"""Blocks that one writer uses: one is filled while the others are written."""
-ALIGNMENT = 4096
+IN_FLIGHT = KEPT - 1
+"""Blocks that are being written while one is filled."""
 LEAST = 1 << 20
 """Contents below this are not worth the change of the mode."""
 
 _Job: TypeAlias = "tuple[memoryview, int]"
 """A full block and where in the file it belongs."""
-
-
-class Blocks:
-    """Aligned memory that is handed out and taken back.
-
-    24 MiB are kept once a large object was written, for the next: fresh memory would cost most exactly
-    when saves are minutes apart. Safe for several threads; further blocks last as long as they are used.
-    """
-
-    def __init__(self) -> None:
-        self._kept: deque[memoryview] = deque(maxlen=BLOCKS)
-
-    def take(self) -> memoryview:
-        """Return a block, with whatever it held before."""
-        try:
-            return self._kept.pop()
-        except IndexError:
-            # Private: a forked child must not write into blocks that its parent still uses.
-            return memoryview(mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-
-    def give(self, block: memoryview) -> None:
-        """Take a block back that nobody uses any more."""
-        self._kept.append(block)
 
 
 def write_content(system: System, file: int, data: Content, *, blocks: Blocks) -> None:
@@ -87,7 +60,7 @@ class _Writer:
     def add(self, piece: memoryview) -> None:
         """Copy `piece`: whoever gave it may overwrite it afterwards."""
         while piece.nbytes:
-            block = self._block = self._block or self._next_block()
+            block = self._block = self._next_block() if self._block is None else self._block
             part = piece[: BLOCK - self._filled]
             block[self._filled : self._filled + part.nbytes] = part
             self._filled += part.nbytes
@@ -117,7 +90,7 @@ class _Writer:
             self._blocks.give(self._free.get())
 
     def _next_block(self) -> memoryview:
-        if self._taken < BLOCKS and self._free.empty():
+        if self._taken <= IN_FLIGHT and self._free.empty():
             self._taken += 1
             return self._blocks.take()
         block = self._free.get()

@@ -12,7 +12,18 @@ import sys
 import pytest
 
 FRAMEWORKS = frozenset(
-    {"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D", "cv2", "pandas"}
+    {
+        "torch",
+        "gymnasium",
+        "stable_baselines3",
+        "sb3_contrib",
+        "ale_py",
+        "mujoco",
+        "Box2D",
+        "cv2",
+        "pandas",
+        "obstore",
+    }
 )
 REPORT = "import json, sys; print(json.dumps([m for m in sys.modules if not m.startswith('_')]))"
 

@@ -9,7 +9,6 @@ Not promised: speed. Every byte of the chosen checkpoint is read and checked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -174,7 +173,7 @@ def resume_run(
             reasons=reasons,
             damaged=frozenset(evidence.damaged),
             steps_lost=_steps_lost(traces, result),
-            where=os.fspath(settings.directory),
+            where=settings.where,
         )
 
 

@@ -20,7 +20,7 @@ from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
-from unbroken.repo.roots import directory_of
+from unbroken.repo.roots import Root, is_url, root_of
 
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
 WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
@@ -58,8 +58,7 @@ class Settings:
     """Bytes that the copy of a snapshot may take in memory; None for half of what is free."""
 
     def __post_init__(self) -> None:
-        directory = directory_of(self.root)
-        object.__setattr__(self, "job", check_job(self.job or _job_from(directory)))
+        object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
         object.__setattr__(self, "every", Every.of(self.every))
         if isinstance(self.allow_changed, str):
             raise ConfigError(
@@ -88,9 +87,10 @@ class Settings:
             )
 
     @property
-    def directory(self) -> Path:
-        """Where the run lies."""
-        return Path(self.root).expanduser() / self.job
+    def where(self) -> str:
+        """Where the run lies: a path, or a URL."""
+        text = os.fspath(self.root)
+        return root_of(text).run(self.job) if is_url(text) else str(Path(text).expanduser() / self.job)
 
     @property
     def interval(self) -> Every:
@@ -125,7 +125,7 @@ class Settings:
         return ", ".join(PREFIX + name.upper() for name in changed)
 
 
-def _job_from(root: Path) -> str:
+def _job_from(root: Root) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).lstrip("._-")
     return name[:128] or "run"
 

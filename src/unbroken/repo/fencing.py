@@ -25,7 +25,7 @@ from unbroken.repo import names
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.process import Process
 from unbroken.repo.seal import seal, unseal
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence, WriteId
 
 
@@ -72,28 +72,39 @@ def read_epochs(store: ByteStore, *, known: dict[Epoch, Sequence] | None = None)
 
     Commits must have been listed before: a start that is written after the listing cannot be missed then.
     """
-    highest = Epoch(0)
+    numbers = _numbers(store)
     starts: dict[Epoch, Sequence] = {}
     damaged: dict[Epoch, ObjectFault] = {}
-    for key in store.list(layout.EPOCHS):
-        if (claimed := layout.epoch_number(key)) is not None:
-            highest = max(highest, claimed)
-        elif (number := names.epoch_start_number(key)) is not None:
-            # Where somebody has removed the claim of an epoch, its start still says that it was taken.
-            highest = max(highest, number)
-            if known is not None and number in known:
-                starts[number] = known[number]
-                continue
-            try:
-                record = unseal(store.get(key), EpochStart, key=key)
-                if record.epoch != number:
-                    raise CorruptObject(f"{key} speaks of epoch {record.epoch}.", key=key)
-                starts[number] = record.first
-            except (CorruptObject, UnsupportedFormat) as error:
-                damaged[number] = ObjectFault("", key, "", error.message)
+    for number in sorted(numbers):
+        if known is not None and number in known:
+            starts[number] = known[number]
+            continue
+        key = layout.epoch_start(number)
+        try:
+            record = unseal(store.get(key), EpochStart, key=key)
+            if record.epoch != number:
+                raise CorruptObject(f"{key} speaks of epoch {record.epoch}.", key=key)
+            starts[number] = record.first
+        except ObjectMissing:
+            continue  # claimed, and not started yet
+        except (CorruptObject, UnsupportedFormat) as error:
+            damaged[number] = ObjectFault("", key, "", error.message)
+    highest = max(numbers, default=Epoch(0))
     if known is not None:
         known.update(starts)
     return Epochs(highest, starts, damaged)
+
+
+def _numbers(store: ByteStore) -> set[Epoch]:
+    """Return the epochs that were claimed. A listing may lag behind; what comes next is asked for by name."""
+    # Where somebody has removed the claim of an epoch, its start still says that it was taken.
+    found = {layout.epoch_number(key) or names.epoch_start_number(key) for key in store.list(layout.EPOCHS)}
+    numbers = {number for number in found if number is not None}
+    following = Epoch(max(numbers, default=0) + 1)
+    while exists(store, layout.epoch(following)):
+        numbers.add(following)
+        following = Epoch(following + 1)
+    return numbers
 
 
 def claim(store: ByteStore, *, token: Callable[[], str], owner: Process, job: str, time: float) -> Claim:
@@ -147,11 +158,8 @@ def start(store: ByteStore, claim: Claim, *, last: Sequence) -> Sequence:
 
 def check(store: ByteStore, claim: Claim) -> None:
     """Raise `Fenced` if a later epoch was claimed."""
-    try:
-        store.size(layout.epoch(Epoch(claim.epoch + 1)))
-    except ObjectMissing:
-        return
-    raise _fenced(store, claim)
+    if exists(store, layout.epoch(Epoch(claim.epoch + 1))):
+        raise _fenced(store, claim)
 
 
 def low_water(store: ByteStore) -> Sequence:

@@ -4,8 +4,12 @@ Both are hints that spare people a surprise. What protects the data is the epoch
 network file system a lock can be lost without notice. `lockf` and not `flock`, because a forked
 environment worker would keep the latter after the trainer is gone.
 
-Invariant: an owner that is dead never blocks. Not promised: exclusion between hosts whose file system
-has no working lock service.
+For a run in a bucket the lock is taken on a file of this machine. Whether a process on another host still
+lives cannot be told from here, and no two clocks are compared to guess it: the later start takes the run
+over by its epoch, and the earlier process stops at its next commit.
+
+Invariant: an owner that is dead never blocks. Not promised: exclusion between hosts that share no
+working lock service.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, StoreError, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo import names
 from unbroken.repo.process import Process, current, named_in
+from unbroken.repo.roots import STATE_VARIABLE
 from unbroken.repo.seal import seal, unseal
-from unbroken.store.base import ByteStore, SupportsLocalPath
+from unbroken.store.base import ByteStore, SupportsLocalHints, SupportsLocalPath
 from unbroken.store.failure import failure
 from unbroken.types import Epoch
 
@@ -66,6 +71,12 @@ class RunLock:
         lock = cls(store, job, owner)
         if isinstance(store, SupportsLocalPath):
             lock._lock_file(store.local_path().resolve() / names.LOCK)
+        elif isinstance(store, SupportsLocalHints):
+            try:
+                lock._lock_file(store.hint_path(names.LOCK))
+            except StoreError as error:
+                hint = f"Set {STATE_VARIABLE} to a directory of this machine that this user may write to."
+                raise type(error)(error.message, hint=hint, key=error.key) from error
         try:
             lease = read_lease(store)
             if lease is not None and named_in(lease) != owner and named_in(lease).is_alive(here=owner):

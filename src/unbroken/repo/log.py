@@ -16,7 +16,7 @@ from unbroken.format.records import Commit
 from unbroken.repo import fencing
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.seal import unseal
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence
 
 
@@ -42,9 +42,7 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
     """
     found: list[Commit] = []
     broken: list[ObjectFault] = []
-    for key in store.list(layout.COMMITS):
-        if layout.commit_sequence(key) is None:
-            continue
+    for key in _records(store):
         try:
             found.append(read_commit(store, key))
         except ObjectMissing:
@@ -59,6 +57,16 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
         stale=tuple(commit for commit in found if commit.sequence in hidden),
         broken=(*broken, *epochs.damaged.values()),
     )
+
+
+def _records(store: ByteStore) -> list[str]:
+    """Return the keys of the commit records. A listing may lag behind; what comes next is asked for by name."""
+    keys = [key for key in store.list(layout.COMMITS) if layout.commit_sequence(key) is not None]
+    following = Sequence(max((layout.commit_sequence(key) or 0 for key in keys), default=0) + 1)
+    while exists(store, layout.commit(following)):
+        keys.append(layout.commit(following))
+        following = Sequence(following + 1)
+    return keys
 
 
 def read_commit(store: ByteStore, key: str) -> Commit:

@@ -28,13 +28,12 @@ from unbroken.repo.fault import ObjectFault
 from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
-from unbroken.repo.roots import check_directory, directory_of
+from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.seal import seal, unseal, unseal_json
 from unbroken.repo.workers import Workers, read_workers
 from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore
-from unbroken.store.local import LocalStore
+from unbroken.store.base import ByteStore, SupportsProbe
 from unbroken.types import Digest, Epoch, Sequence
 
 
@@ -53,22 +52,22 @@ class Repository:
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], job: str, *, create: bool = False) -> Repository:
-        """Open the run `job` below `root`.
+        """Open the run `job` below `root`, a directory or a URL (`roots.py`).
 
         Raises:
             ConfigError: the name or the root cannot be used, or there is no such run and `create` is False.
             UnsupportedFormat: it was written by a newer version, or needs a feature that this one lacks.
         """
         names.check_job(job)
-        path = check_directory(directory_of(root))
+        place = root_of(root)
         try:
-            return cls.over(LocalStore(path / job), job, create=create)
+            return cls.over(place.store(job), job, create=create)
         except StoreUnavailable as error:
-            if path.exists():
+            if not isinstance(place, DirectoryRoot) or place.path.exists():
                 raise
             # Not in passing, as the store must assume: such a file system (/proc) makes no directories.
             raise ConfigError(
-                f"{path} cannot be made: {error.message}", hint="Choose another directory."
+                f"{place.path} cannot be made: {error.message}", hint="Choose another directory."
             ) from error
 
     @classmethod
@@ -225,7 +224,10 @@ class Repository:
 
         Raises:
             RunBusy: another live process writes to the run.
+            ConfigError: the store does not keep the promises that commits rest on.
         """
+        if isinstance(self.store, SupportsProbe):
+            self.store.probe()
         return RunWriter.open(
             self.store,
             self.job,
@@ -242,14 +244,7 @@ class Repository:
 
 def jobs(root: str | os.PathLike[str]) -> list[str]:
     """Return the names of the runs below `root`, sorted."""
-    base = check_directory(directory_of(root))
-    if not base.is_dir():
-        return []
-    return sorted(
-        entry.name
-        for entry in base.iterdir()
-        if names.is_job(entry.name) and (entry / layout.FORMAT).is_file()
-    )
+    return root_of(root).jobs()
 
 
 def _check_format(data: bytes) -> None:

@@ -1,6 +1,8 @@
-"""What a person gives as the place of runs, as the path of a directory.
+"""Where runs live: a directory, or a place in a bucket. Made from what a person gives.
 
-Two checks: of the words, which touches no file, and of what stands there.
+A person gives a path or a URL (`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///…`); whoever works with
+runs gets a `Root` and asks it for a run's store. Two checks: of the words, which touches nothing, and
+of what stands there.
 
 Not promised: that one can write there; the store finds that out.
 """
@@ -8,33 +10,159 @@ Not promised: that one can write there; the store finds that out.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
+from urllib.parse import unquote, urlsplit
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, StoreError
+from unbroken.format import layout
+from unbroken.format.digest import digest_of
+from unbroken.repo import names
+from unbroken.store.base import ByteStore, check_prefix, children, exists
+from unbroken.store.hinted import HintedStore
+from unbroken.store.local import LocalStore
 
 LONGEST = 255
 """Bytes in one part of a path, on every file system in use."""
 
+SCHEMES: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"})
+STATE_VARIABLE: Final = "UNBROKEN_STATE_DIR"
+HINTS: Final = frozenset({layout.PENDING})
+"""What is written before `save()` returns, and so never over a network."""
 
-def directory_of(root: object, *, name: str = "root") -> Path:
-    """Return the absolute path that `root` means, `~` resolved. `name` is what the caller calls it.
+
+class Root(ABC):
+    """A place that holds runs, each under its name."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The place as a person writes it: an absolute path, or a URL."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The last part of the place's name."""
+
+    @abstractmethod
+    def store(self, job: str) -> ByteStore:
+        """Return the store of the run `job`, rooted at the run. Nothing is created.
+
+        Raises:
+            ConfigError: something else than a root is there, or it cannot be opened.
+        """
+
+    @abstractmethod
+    def jobs(self) -> list[str]:
+        """Return the names of the runs, sorted; none where nothing is there."""
+
+    def run(self, job: str) -> str:
+        """Return where the run `job` lies, as a person writes it."""
+        return f"{self.text.rstrip('/')}/{job}"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryRoot(Root):
+    """A directory of this machine, or of a network file system."""
+
+    path: Path
+
+    @property
+    def text(self) -> str:
+        """The absolute path."""
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    def store(self, job: str) -> LocalStore:
+        """Return the store in the run's directory."""
+        return LocalStore(_checked(self.path) / job)
+
+    def jobs(self) -> list[str]:
+        """Return the names of the directories that hold runs, sorted."""
+        if not _checked(self.path).is_dir():
+            return []
+        return sorted(
+            entry.name
+            for entry in self.path.iterdir()
+            if names.is_job(entry.name) and (entry / layout.FORMAT).is_file()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRoot(Root):
+    """A prefix in a bucket of an object store."""
+
+    url: str
+
+    @property
+    def text(self) -> str:
+        """The URL, without a slash at its end."""
+        return self.url
+
+    @property
+    def name(self) -> str:
+        """The last part of the prefix; the bucket's name where there is none."""
+        return unquote(self.url.rpartition("/")[2])
+
+    def store(self, job: str) -> HintedStore:
+        """Return the store below the run's prefix; its hints lie on this machine."""
+        here = state_directory() / f"{job}-{digest_of(self.run(job).encode())[-16:]}"
+        return HintedStore(_bucket(self.url, below=job), LocalStore(here), HINTS)
+
+    def jobs(self) -> list[str]:
+        """Return the names below the prefix that hold runs, sorted."""
+        store = _bucket(self.url)
+        return [
+            name
+            for name in children(store)
+            if names.is_job(name) and exists(store, f"{name}/{layout.FORMAT}")
+        ]
+
+
+def root_of(root: object, *, name: str = "root") -> Root:
+    """Return the root that a path (`~` resolved) or URL means. `name` is what the caller calls it.
 
     Raises:
-        ConfigError: it can be no directory's.
+        ConfigError: it can be none.
     """
     if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
         raise ConfigError(
-            f"{name} must be a directory, not {root!r}.", hint=f'For example {name}="runs/dqn".'
+            f"{name} must be a directory or a URL, not {root!r}.",
+            hint=f'For example {name}="runs/dqn" or {name}="s3://bucket/dqn".',
         )
     text: object = os.fspath(cast("str | os.PathLike[str]", root))
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"{name} must be a path in characters, not {text!r}.", hint="Give a directory.")
-    if "://" in text:
-        raise ConfigError(
-            f"{name}={text!r} is no directory: object stores are not supported yet.",
-            hint="Give a directory, on a network file system if need be.",
-        )
+    if not is_url(text):
+        return DirectoryRoot(_absolute(text, name=name))
+    if text.startswith("file:///"):
+        return DirectoryRoot(_absolute(unquote(text.removeprefix("file://")), name=name))
+    return BucketRoot(_usable_url(text, name=name))
+
+
+def is_url(text: str) -> bool:
+    """Whether a person means a URL by this, and no path."""
+    return "://" in text
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of this user on this machine for what is not worth a network."""
+    own = environ.get(STATE_VARIABLE)
+    if own:
+        return Path(own).expanduser()
+    home = environ.get("HOME") or "~"
+    base = environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    return Path(base).expanduser() / "unbroken"
+
+
+def _absolute(text: str, *, name: str) -> Path:
     try:
         path = Path(os.path.abspath(Path(text).expanduser()))
     except RuntimeError:
@@ -50,12 +178,44 @@ def directory_of(root: object, *, name: str = "root") -> Path:
     return path
 
 
-def check_directory(path: Path) -> Path:
-    """Return `path` if a directory stands there, or nothing yet.
+def _usable_url(text: str, *, name: str) -> str:
+    """Return the URL without a slash at its end. A part that may be a secret is not repeated in an error."""
+    example = f'For example {name}="s3://bucket/prefix", "gs://…" or "az://container/…".'
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        raise ConfigError(f"{name} is no URL that can be read.", hint=example) from None
+    if url.scheme not in SCHEMES:
+        raise ConfigError(f"{name} names {url.scheme[:20]}://, which is no object store.", hint=example)
+    if ":" in url.netloc or url.query or url.fragment or ("@" in url.netloc and "abfs" not in url.scheme):
+        raise ConfigError(
+            f"{name} holds more than a bucket and a prefix.",
+            hint="Credentials and endpoints go into the environment: AWS_*, AZURE_*, GOOGLE_*.",
+        )
+    if not url.netloc:
+        raise ConfigError(f"{name} names no bucket.", hint=example)
+    prefix = url.path.strip("/")
+    try:
+        check_prefix(unquote(prefix))
+    except StoreError as error:
+        raise ConfigError(f"{name} cannot be used: {error.message}", hint=example) from None
+    return f"{url.scheme}://{url.netloc}/{prefix}".rstrip("/")
 
-    Raises:
-        ConfigError: something else does, or that cannot be found out.
-    """
+
+def _bucket(url: str, *, below: str = "") -> ByteStore:
+    try:
+        from unbroken.store.object import ObjectStore
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise ConfigError(
+            f"{url} needs obstore, which is not installed.", hint='Run: pip install "unbroken[cloud]"'
+        ) from None
+    return ObjectStore(url, below=below)
+
+
+def _checked(path: Path) -> Path:
+    """Return `path` if a directory stands there, or nothing yet."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

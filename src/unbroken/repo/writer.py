@@ -55,7 +55,7 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep, append, put_all
+from unbroken.store.base import ByteStore, SupportsLocalHints, SupportsSweep, append, put_all
 from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
 _CONFLICTS = 1000
@@ -197,7 +197,8 @@ class RunWriter:
             Fenced: a newer process has taken the run over.
         """
         self._check_process()
-        fencing.check(self._store, self._claim)
+        if not (isinstance(self._store, SupportsLocalHints) and self._store.is_local(layout.PENDING)):
+            fencing.check(self._store, self._claim)  # else training would wait for the network
         owner = self._lock.owner
         pending = Pending(
             job=self.job,

@@ -237,6 +237,15 @@ def check_range(key: str, offset: int, length: int) -> None:
         raise StoreError(f"{length} bytes from {offset} on is not a range.", key=key)
 
 
+def exists(store: ByteStore, key: str) -> bool:
+    """Whether there is an object of this name, whatever a listing says."""
+    try:
+        store.size(key)
+    except ObjectMissing:
+        return False
+    return True
+
+
 def children(store: ByteStore, prefix: str = "") -> Names:
     """Return the names directly below `prefix`, by the store's own means or by listing everything."""
     if isinstance(store, SupportsChildren):

@@ -17,7 +17,7 @@ from unbroken.engine.settings import Resume, Settings, WorstTier
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
-from unbroken.repo.roots import directory_of
+from unbroken.repo.roots import root_of
 
 
 class CheckpointCallback(BaseCallback):
@@ -29,7 +29,7 @@ class CheckpointCallback(BaseCallback):
 
     Args:
         save_freq: save every so many calls of the callback (steps of the vector of environments).
-        save_path: the directory of the runs; the variable UNBROKEN_ROOT moves them elsewhere.
+        save_path: the directory of the runs, or the URL of a bucket; the variable UNBROKEN_ROOT moves them elsewhere.
         name_prefix: the name of the run, a directory below `save_path`.
         save_replay_buffer: accepted and without effect; the buffer is always saved.
         save_vecnormalize: accepted and without effect; the statistics are always saved.
@@ -86,7 +86,7 @@ class CheckpointCallback(BaseCallback):
         self.save_freq = save_freq
         self._session: Session | None = None
         if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
-            directory_of(save_path, name="save_path")
+            root_of(save_path, name="save_path")
         self._settings = config or Settings(
             root=save_path or os.environ["UNBROKEN_ROOT"],
             job=name_prefix,

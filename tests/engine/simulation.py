@@ -66,15 +66,28 @@ class Outcome:
         return sum(s.cost.share for s in self.saves[:-1]) / (self.saves[-1].cut - self.saves[0].cut)
 
 
-def simulate(every: Every, cost_of: Callable[[int], Cost], *, saves: int, step: float = 0.25) -> Outcome:
-    """Train in steps of `step` seconds until so many saves were made; the n-th costs `cost_of(n)`."""
+def simulate(
+    every: Every,
+    cost_of: Callable[[int], Cost],
+    *,
+    saves: int,
+    step: float = 0.25,
+    rollout: int = 0,
+    update: float = 0.0,
+) -> Outcome:
+    """Train in steps of `step` seconds until so many saves were made; the n-th costs `cost_of(n)`.
+
+    After every `rollout` steps comes an `update` of so many seconds, in which nothing can be saved.
+    """
     clock = Clock()
     schedule = Schedule(every, clock)
     made: list[Save] = []
     said: list[str] = []
     writing: Save | None = None
-    while len(made) < saves:
-        end = clock.now + step
+    for n in itertools.count(1):
+        if len(made) == saves:
+            break
+        end = clock.now + step + (update if rollout and n % rollout == 0 else 0.0)
         if writing is not None and (finished := writing.cut + writing.cost.busy) <= end:
             clock.now = max(clock.now, finished)
             schedule.written(durable=writing.cost.durable, busy=writing.cost.busy)

@@ -10,10 +10,11 @@ Every cost is paid for by the time after it, so the share holds whether saves ge
 
 What the next save will cost is taken to be the second dearest of the last five, so that one outlier
 changes nothing; until three are known it is the dearest. It may become dearer by a fourth before
-`max_loss` is missed.
+`max_loss` is missed. A loop that is not clean for a while (the update of a rollout, an evaluation) is saved
+early enough for the longest such stretch that was met since the save before the last.
 
-Not promised: that work is safe during a stretch without a clean point, which comes on top of `max_loss`;
-nor the share of a single save, since an outlier is paid back over several.
+Not promised: the loss in a stretch that is longer than any of late; nor the share of a single save, since an
+outlier is paid back over several.
 """
 
 from __future__ import annotations
@@ -51,17 +52,20 @@ class Budget:
     """
 
     __slots__ = (
+        "_asked",
         "_blocked",
         "_busy",
         "_cut",
+        "_due_at",
         "_durable",
         "_lock",
+        "_longest",
         "_max_loss",
         "_max_overhead",
         "_paid_until",
+        "_stretch",
         "_told_loss",
         "_told_share",
-        "due_at",
         "reason",
     )
 
@@ -72,11 +76,12 @@ class Budget:
         self._blocked = deque[float](maxlen=RECENT)
         self._durable = deque[float](maxlen=RECENT)
         self._busy = deque[float](maxlen=RECENT)
-        self._cut = -math.inf
+        self._cut = self._asked = -math.inf
+        self._stretch = self._longest = 0.0
+        """The longest time from one clean point to the next: since the last save; since the one before."""
         self._paid_until = -math.inf
         self._told_loss = self._told_share = 0.0
-        self.due_at = math.inf
-        """When, on the caller's clock, the next save is due."""
+        self._due_at = math.inf
         self.reason = ""
         """Why it is due then."""
         if max_loss is not None:
@@ -87,15 +92,28 @@ class Budget:
     def begin(self, now: float) -> None:
         """Count from here, where nothing was saved and nothing is at risk. What was measured stays."""
         with self._lock:
-            self._cut = now
+            self._cut = self._asked = now
             self._plan()
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to save at this clean point, the last of which was when this was asked before."""
+        if self._max_loss is None:
+            return now >= self._due_at
+        stretch = now - self._asked
+        self._asked = now
+        if stretch > self._stretch:
+            self._stretch = stretch
+            self._longest = max(self._longest, stretch)
+        # The next clean point may be as far away as any of late, and be too late.
+        return now + self._longest >= self._due_at
 
     def copied(self, now: float, blocked: float) -> None:
         """Count from here: the state has been copied, and training stood still for it for so long."""
         with self._lock:
             self._blocked.append(blocked)
             self._pay(now, blocked)
-            self._cut = now
+            self._cut = self._asked = now
+            self._longest, self._stretch = self._stretch, 0.0
             self._plan()
 
     def written(self, now: float, *, durable: float, busy: float) -> None:
@@ -105,6 +123,8 @@ class Budget:
             self._busy.append(busy)
             # From where the write began: the outcome is the same whichever thread comes first.
             self._pay(now - busy, busy)
+            # Whoever waited for the writer was not training.
+            self._asked = max(self._asked, now)
             self._plan()
 
     def conflict(self) -> str:
@@ -128,9 +148,9 @@ class Budget:
 
     def _plan(self) -> None:
         if self._max_loss is not None:
-            self.due_at = self._cut + self._rarest(self._max_loss)
+            self._due_at = self._cut + self._rarest(self._max_loss)
         elif self._max_overhead is not None:
-            self.due_at = self._cut + self._densest(self._max_overhead)
+            self._due_at = self._cut + self._densest(self._max_overhead)
 
     def _rarest(self, max_loss: float) -> float:
         if not self._durable:
@@ -157,13 +177,13 @@ class Budget:
 
     def _share_missed(self, max_loss: float) -> str:
         blocked, busy = _expected(self._blocked), _expected(self._busy)
-        pause = max(self._rarest(max_loss), busy)
+        pause = max(self._rarest(max_loss) - self._longest, busy)
         share = (blocked + busy) / (blocked + pause)
         limit = self._max_overhead
         if limit is None or share <= limit or share < 2 * self._told_share:
             return ""
         self._told_share = share
-        enough = (blocked + busy) / limit - blocked + HEADROOM * _expected(self._durable)
+        enough = (blocked + busy) / limit - blocked + HEADROOM * _expected(self._durable) + self._longest
         return (
             f"A loss of at most {told(max_loss)} and {percent(limit)} of the time for saving cannot both be held:"
             f" training stands still for {told(blocked)} and the writer works for {told(busy)} every"

@@ -141,7 +141,7 @@ class Schedule:
         self._budget.begin(now)
 
     def due(self, step: int, episodes: int = 0) -> str:
-        """Return why a save is due at this point, or an empty string. Asking changes nothing."""
+        """Return why a save is due at this point, or an empty string. It stays due until `saved`."""
         if step >= self._next_step:
             return f"every {self._every.steps:,} steps"
         if episodes >= self._next_episode:
@@ -150,7 +150,7 @@ class Schedule:
             now = self._clock()
             if now >= self._next_time:
                 return f"every {self._every.seconds:g} seconds"
-            if now >= self._budget.due_at:
+            if self._budget.is_due(now):
                 return self._budget.reason
         return ""
 

@@ -1,7 +1,7 @@
 """Runs the example of a hand-written loop, kills it at a step, or makes one part cold after the restore.
 
 `python loop_script.py KILL_AT COLD ARGS...`; KILL_AT -1 kills nothing, COLD - leaves nothing cold. `850,settled`
-lets the save under way finish before the kill, so that what is resumed does not depend on the disk.
+lets every save finish before the next step, so that what is resumed does not depend on the disk.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
     for step in steps(self, total):
         if self.report is not None and self.report.restored and step == self.report.step:
             chill(self._tracked)
+        if settled:
+            self._running().wait()
         if step == kill_at:
-            if settled:
-                self._running().wait()
             os.kill(os.getpid(), signal.SIGKILL)
         yield step
 

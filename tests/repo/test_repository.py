@@ -215,7 +215,7 @@ def test_a_missing_run_is_created_only_when_asked(tmp_path: Path) -> None:
     Repository.open(tmp_path, "job")
 
 
-@pytest.mark.parametrize("root", ["", "s3://bucket/x"])
+@pytest.mark.parametrize("root", ["", "ftp://host/x"])
 def test_an_unusable_root_is_refused(root: str) -> None:
     with pytest.raises(ConfigError, match="root"):
         Repository.open(root, "job", create=True)

@@ -89,7 +89,7 @@ def test_a_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         CheckpointCallback(10)
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/runs", "x" * 256, "a\0b", "~nobody-of-this-name/x"])
+@pytest.mark.parametrize("path", ["ftp://host/runs", "x" * 256, "a\0b", "~nobody-of-this-name/x"])
 def test_a_place_that_cannot_be_is_refused_at_once_and_in_the_users_words(path: str) -> None:
     with pytest.raises(ConfigError, match="save_path"):
         CheckpointCallback(10, path)

@@ -48,9 +48,7 @@ def diff(
     before, after = left.checkpoint(), right.checkpoint()
     components = compared(left.load(before), right.load(after), wall_clock=wall_clock)
     found = [leaf for row in components for leaf in row.differences]
-    result = DiffResult(
-        str(left.path / before.directory), str(right.path / after.directory), not found, components
-    )
+    result = DiffResult(left.place(before), right.place(after), not found, components)
     parts: list[Table | str] = [
         f"A: {named(left, before)}",
         f"B: {named(right, after)}",
@@ -69,4 +67,4 @@ def diff(
 
 
 def named(target: Target, commit: Commit) -> str:
-    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}, {target.path / commit.directory}"
+    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}, {target.place(commit)}"

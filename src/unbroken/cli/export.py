@@ -78,7 +78,7 @@ def export(
     # A policy's target networks are part of its state_dict, and a component of their own.
     wanted = {component, TARGETS} & names if component == "policy_weights" else {component}
     written = replace_file(path, write, target.load(commit, sorted(wanted)), component)
-    checkpoint = str(target.path / commit.directory)
+    checkpoint = target.place(commit)
     result = Exported(
         checkpoint, component, str(path), path.suffix[1:], written.entries, path.stat().st_size, written.load
     )

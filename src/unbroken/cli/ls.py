@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import find_run, open_run, runs_below
+from unbroken.cli.target import open_run, runs_in
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
@@ -71,7 +70,7 @@ def ls(
     `taken`: at the start of a training, in it, or at its end; a number in brackets counts the trainings of
     a script that has several. `state`: damage to documents is seen here, damage to arrays by `verify`.
     """
-    listing = list_runs(Path(root or os.environ.get("UNBROKEN_ROOT") or "."))
+    listing = list_runs(root or os.environ.get("UNBROKEN_ROOT") or ".")
     table = Table(COLUMNS)
     for run in listing.runs:
         if run.problem or not run.checkpoints:
@@ -83,18 +82,18 @@ def ls(
     return EXIT_OK
 
 
-def list_runs(path: Path) -> Listing:
-    """Return the runs that `path` is or holds.
+def list_runs(root: str) -> Listing:
+    """Return the runs that a path or URL is or holds.
 
     Raises:
         ConfigError: there are none.
     """
-    found = runs_below(path) if path.is_dir() else [find_run(path)]
+    found = runs_in(root)
     if not found:
         raise ConfigError(
-            f"{path} holds no runs.", hint="Name the root that the training writes to, or set UNBROKEN_ROOT."
+            f"{root} holds no runs.", hint="Name the root that the training writes to, or set UNBROKEN_ROOT."
         )
-    return Listing(str(path), tuple(_listing(run) for run in found))
+    return Listing(root, tuple(_listing(run) for run in found))
 
 
 def cells(listed: Listed) -> tuple[str | Cell, ...]:
@@ -109,16 +108,14 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
     return number(commit.step), taken, moment(commit.time), state, metrics
 
 
-def _listing(run: Path) -> RunListing:
+def _listing(run: str) -> RunListing:
     try:
         repository = open_run(run)
         commits = repository.commits()
     except (UnbrokenError, OSError) as error:  # one bad run does not hide the others
-        return RunListing(str(run), (), str(error))
+        return RunListing(run, (), str(error))
     left = abandoned(commits)
-    return RunListing(
-        str(run), tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits)
-    )
+    return RunListing(run, tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits))
 
 
 def abandoned(newest_first: Iterable[Commit]) -> set[int]:

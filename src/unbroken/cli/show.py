@@ -97,7 +97,7 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
         )
     valid = repository.signature_valid(commit)
     signature = "not needed" if valid is None else "valid" if valid else "not valid"
-    return Checkpoint(str(target.path / commit.directory), commit, meta, tuple(found), signature)
+    return Checkpoint(target.place(commit), commit, meta, tuple(found), signature)
 
 
 def facts_table(checkpoint: Checkpoint, *, every: bool) -> Table:

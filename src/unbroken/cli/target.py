@@ -1,7 +1,7 @@
-"""What a person means by a path on the command line: a root, a run, or one checkpoint of a run.
+"""What a person means by a path or a URL on the command line: a root, a run, or one checkpoint of a run.
 
 `PATH` is a run's directory, a root that holds a single run, or the directory of one step;
-`PATH@STEP` and `PATH@latest` name a checkpoint of a run.
+`PATH@STEP` and `PATH@latest` name a checkpoint of a run. A URL of a bucket may stand for each path.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.cli import bucket
 from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.repo.roots import is_url
 from unbroken.state.snapshot import Snapshot
 
 DEPTH = 4
@@ -29,11 +31,15 @@ NEXT = "See what is there with: unbroken ls"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A run and, where one was named, a checkpoint of it."""
+    """A run and, where one was named, a checkpoint of it. `where` is the run's path or URL."""
 
     repository: Repository
-    path: Path
+    where: str
     commit: Commit | None = None
+
+    def place(self, commit: Commit) -> str:
+        """Return where a checkpoint lies."""
+        return f"{self.where}/{commit.directory}"
 
     def checkpoint(self) -> Commit:
         """Return the named checkpoint, or the newest one.
@@ -45,7 +51,7 @@ class Target:
             return self.commit
         commits = self.repository.commits()
         if not commits:
-            raise ConfigError(f"{self.path} holds no checkpoint yet.", hint="Train until the first save.")
+            raise ConfigError(f"{self.where} holds no checkpoint yet.", hint="Train until the first save.")
         return commits[0]
 
     def load(self, commit: Commit, components: Collection[str] | None = None) -> Snapshot:
@@ -64,10 +70,10 @@ class Target:
             yield
         except CorruptObject as error:
             older = next((c for c in self.repository.commits() if c.sequence < commit.sequence), None)
-            instead = "" if older is None else f"The one before may be whole: {self.path}@{older.step}. "
+            instead = "" if older is None else f"The one before may be whole: {self.where}@{older.step}. "
             raise CorruptObject(
                 f"The checkpoint of step {commit.step} cannot be read: {error.message}",
-                hint=f"{instead}Which are whole says: unbroken verify {self.path}",
+                hint=f"{instead}Which are whole says: unbroken verify {self.where}",
                 key=error.key,
                 digest=error.digest,
             ) from error
@@ -82,26 +88,34 @@ def run_of(text: str, *, step: int | None = None) -> Target:
     path, at = split(text)
     if at and step is not None:
         raise ConfigError(f"{text} names a step, and so does --step {step}.", hint="Give one of them.")
-    directory = _step_directory(path)
+    run, directory = bucket.step_in(path) if is_url(path) else _step_directory(Path(path))
     if directory:
-        repository = open_run(path.parent.parent)
+        repository = open_run(run)
         for commit in repository.commits():
             if commit.directory.rstrip("/") == directory:
-                return Target(repository, path.parent.parent, commit)
-        raise ConfigError(f"{path} is not a committed checkpoint.", hint=f"{NEXT} {path.parent.parent}")
-    run = find_run(path)
+                return Target(repository, run, commit)
+        raise ConfigError(f"{path} is not a committed checkpoint.", hint=f"{NEXT} {run}")
+    run = bucket.find_run(path) if is_url(path) else str(find_run(Path(path)))
     repository = open_run(run)
     if step is not None:
         at = str(step)
     return Target(repository, run, at_step(repository, run, at) if at and at != "latest" else None)
 
 
-def split(text: str) -> tuple[Path, str]:
+def split(text: str) -> tuple[str, str]:
     """Split `PATH@STEP`. A path that exists is taken as it is, even with an `@` in it."""
-    if "@" in text and not Path(text).exists():
-        path, _, at = text.rpartition("@")
-        return Path(path), at
-    return Path(text), ""
+    path, found, at = text.rpartition("@")
+    if not found or (Path(text).exists() if not is_url(text) else "/" in at):  # abfss://container@account…
+        return text, ""
+    return path, at
+
+
+def runs_in(text: str) -> list[str]:
+    """Return the path or URL of each run that this is or holds, sorted; see `runs_below` and `bucket.runs_at`."""
+    if is_url(text):
+        return bucket.runs_at(text)
+    path = Path(text)
+    return [str(run) for run in (runs_below(path) if path.is_dir() else [find_run(path)])]
 
 
 def find_run(path: Path) -> Path:
@@ -162,7 +176,7 @@ def _directories(path: Path) -> list[Path]:
     return [path / name for name in sorted(names) if path / name not in NO_FILES]
 
 
-def at_step(repository: Repository, run: Path, at: str) -> Commit:
+def at_step(repository: Repository, run: str, at: str) -> Commit:
     """Return the newest checkpoint at a step."""
     if not at.isdecimal():
         raise ConfigError(f"{at!r} is not a step.", hint=f"Write {run}@12000 or {run}@latest.")
@@ -174,14 +188,16 @@ def at_step(repository: Repository, run: Path, at: str) -> Commit:
     raise ConfigError(f"{run} holds no checkpoint of step {at}.", hint=f"It holds: {steps}.")
 
 
-def _step_directory(path: Path) -> str:
-    """Return `steps/<name>` if `path` is the directory of a step, else nothing."""
-    path = path.absolute()
-    inside = path.parent.name == STEPS and (path.parent.parent / FORMAT).is_file()
-    return f"{STEPS}/{path.name}" if inside else ""
+def _step_directory(path: Path) -> tuple[str, str]:
+    """Return the run's directory and `steps/<name>` if `path` is the directory of a step, else nothing."""
+    run = path.parent.parent
+    inside = path.absolute().parent.name == STEPS and (path.absolute().parent.parent / FORMAT).is_file()
+    return (str(run), f"{STEPS}/{path.absolute().name}") if inside else ("", "")
 
 
-def open_run(run: Path) -> Repository:
-    """Open the run whose directory this is."""
-    run = run.resolve()
-    return Repository.open(run.parent, run.name)
+def open_run(run: str) -> Repository:
+    """Open the run that lies at this path or URL."""
+    if is_url(run):
+        return bucket.open_run(run)
+    path = Path(run).resolve()
+    return Repository.open(path.parent, path.name)

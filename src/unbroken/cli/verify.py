@@ -45,11 +45,11 @@ def verify(
     target = run_of(run, step=step)
     commits = [target.commit] if target.commit else target.repository.commits()
     if not commits:
-        raise ConfigError(f"{target.path} holds no checkpoint.", hint="There is nothing to verify yet.")
+        raise ConfigError(f"{target.where} holds no checkpoint.", hint="There is nothing to verify yet.")
     checked = tuple(
         CheckedCommit(c.step, c.sequence, c.directory, tuple(target.repository.verify(c))) for c in commits
     )
-    result = Verification(str(target.path), not any(c.faults for c in checked), checked)
+    result = Verification(target.where, not any(c.faults for c in checked), checked)
     show(*tables(result), data=result, json=json)
     return EXIT_OK if result.intact else EXIT_NO
 

@@ -155,7 +155,7 @@ class Budget:
     def _rarest(self, max_loss: float) -> float:
         if not self._durable:
             return max_loss * (1 - UNMEASURED_SHARE)
-        return max(0.0, max_loss - HEADROOM * _expected(self._durable))
+        return max_loss - HEADROOM * _expected(self._durable)
 
     def _densest(self, max_overhead: float) -> float:
         if not self._busy:

@@ -16,8 +16,8 @@ def test_names_as_specified() -> None:
     assert layout.commit(Sequence(42)) == "commits/0000000042.json"
     assert layout.epoch(Epoch(3)) == "epochs/0000000003.json"
     assert layout.epoch_start(Epoch(3)) == "epochs/0000000003.start.json"
-    assert layout.pack("ab12") == "packs/ab/ab12.pack"
-    assert layout.index("ab12") == "packs/ab/ab12.idx"
+    assert layout.pack("ab12e3") == "packs/e3/ab12e3.pack"
+    assert layout.index("ab12e3") == "packs/e3/ab12e3.idx"
     assert layout.document("model", "msgpack") == "model.msgpack"
 
 
@@ -37,9 +37,9 @@ def test_foreign_keys_stand_for_nothing() -> None:
         "commits/٠٠٠٠٠٠٠٠٠١.json",
     ):
         assert layout.commit_sequence(key) is None
-    for key in ("packs/ab/cd12.pack", "packs/ab12.pack", "packs/ab/ab12.tmp", "packs/ab/x/ab12.pack", ""):
+    for key in ("packs/e4/cd12e3.pack", "packs/ab12e3.pack", "packs/e3/ab12e3.tmp", "packs/e3/x/ab12e3.pack", ""):
         assert layout.pack_name(key) is None
-    assert layout.pack_name("packs/ab/ab12.idx") == "ab12"
+    assert layout.pack_name("packs/e3/ab12e3.idx") == "ab12e3"
 
 
 @given(st.integers(0, 10**18 - 1), st.text("0123456789abcdefz", min_size=1, max_size=64))

@@ -94,13 +94,21 @@ def epoch_number(key: str) -> Epoch | None:
 
 
 def pack(name: str) -> str:
-    """Return the key of a pack."""
-    return f"{PACKS}/{name[:2]}/{name}.pack"
+    """Return the key of a pack. Those of one writer lie together, so a save rarely needs a new directory.
+
+    >>> pack("3f9c2e01ab44e7")
+    'packs/e7/3f9c2e01ab44e7.pack'
+    """
+    return f"{PACKS}/{_shelf(name)}/{name}.pack"
 
 
 def index(name: str) -> str:
     """Return the key of a pack's index."""
-    return f"{PACKS}/{name[:2]}/{name}.idx"
+    return f"{PACKS}/{_shelf(name)}/{name}.idx"
+
+
+def _shelf(name: str) -> str:
+    return f"e{name.rpartition('e')[2]}"
 
 
 def pack_name(key: str) -> str | None:

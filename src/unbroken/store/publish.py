@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from unbroken.format.buffers import Content
 from unbroken.store.blocks import Blocks
-from unbroken.store.writing import write_content
 from unbroken.store.system import System, set_mode, write_all
+from unbroken.store.writing import write_content
 
 TEMPORARY = ".tmp-"
 """How the names of unfinished files start. No key can name them."""

@@ -11,6 +11,9 @@ them with a fault there, and look at what is left:
             save(FaultyStore(store, fault=Fault(Kind.STOP_AFTER, at)))
         assert_recoverable(store)
 
+What a store can do beyond the contract the faulty one can do too, and no more. Several objects at once
+count as one operation each, so that a fault can fall between their names.
+
 Only what a caller can observe is simulated; whether a real disk keeps its promises is not.
 """
 
@@ -18,14 +21,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from unbroken.errors import StoreFull, StoreUnavailable
 from unbroken.format.buffers import Content, pieces
-from unbroken.store.base import ByteStore, Names
+from unbroken.store.base import (
+    ByteStore,
+    Names,
+    SupportsDeleteAll,
+    SupportsPutAll,
+    SupportsReadInto,
+    delete_all,
+    put_all,
+    read_into,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +86,11 @@ class FaultyStore:
     a stop between two reads leaves the same as one before the first.
     """
 
+    put_all: Callable[[Iterable[tuple[str, Content]]], None]
+    """See `SupportsPutAll`; there only if `inner` has it, as the two below."""
+    delete_all: Callable[[Iterable[str]], None]
+    read_into: Callable[[str, int, Sequence[memoryview]], int]
+
     def __init__(
         self, inner: ByteStore, *, fault: Fault | None = None, counted: frozenset[str] = WRITES
     ) -> None:
@@ -82,6 +100,12 @@ class FaultyStore:
         self._counted = counted
         self._stopped = False
         self._full = False
+        if isinstance(inner, SupportsPutAll):
+            self.put_all = self._put_all
+        if isinstance(inner, SupportsDeleteAll):
+            self.delete_all = self._delete_all
+        if isinstance(inner, SupportsReadInto):
+            self.read_into = self._read_into
 
     @property
     def fired(self) -> bool:
@@ -119,6 +143,32 @@ class FaultyStore:
         """See `ByteStore`."""
         self._run("delete", key, lambda: self.inner.delete(key))
 
+    def _put_all(self, items: Iterable[tuple[str, Content]]) -> None:
+        contents = [(key, b"".join(pieces(data))) for key, data in items]
+        for key, _ in contents:
+            self._check("put", key)
+        counted = [Operation("put", key) for key, _ in contents if "put" in self._counted]
+        ahead = len(self.operations)
+        fault = self._fault
+        if fault is None or not ahead <= fault.at < ahead + len(counted):
+            self.operations += counted
+            put_all(self.inner, contents)
+        elif fault.kind is Kind.FULL:
+            # Room is needed before the first name appears: a disk that gets full leaves none of them.
+            self.operations += counted
+            self._full = True
+            raise _full(counted[fault.at - ahead].key)
+        else:
+            for key, content in contents:
+                self.put(key, content)
+
+    def _delete_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._run("delete", key, partial(delete_all, self.inner, [key]))
+
+    def _read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
+        return self._run("read_into", key, lambda: read_into(self.inner, key, offset, parts))
+
     def _torn(self, key: str, content: bytes, *, only_new: bool = False) -> Callable[[], None]:
         def write_half() -> None:
             half = content[: len(content) // 2]
@@ -129,13 +179,16 @@ class FaultyStore:
 
         return write_half
 
-    def _run(
-        self, name: str, key: str, operation: Callable[[], T], torn: Callable[[], None] | None = None
-    ) -> T:
+    def _check(self, name: str, key: str) -> None:
         if self._stopped:
             raise Stopped(f"{name} {key} by a process that has stopped")
         if self._full and name in WRITES and name != "delete":
             raise _full(key)
+
+    def _run(
+        self, name: str, key: str, operation: Callable[[], T], torn: Callable[[], None] | None = None
+    ) -> T:
+        self._check(name, key)
         if name not in self._counted:
             return operation()
         number = len(self.operations)

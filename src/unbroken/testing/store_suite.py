@@ -16,13 +16,23 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from unbroken.errors import ObjectMissing, StoreError
-from unbroken.store.base import ByteStore, SupportsChildren, SupportsLocalPath, children
+from unbroken.format.buffers import Content
+from unbroken.store.base import (
+    ByteStore,
+    SupportsChildren,
+    SupportsLocalPath,
+    SupportsPutAll,
+    children,
+    delete_all,
+    put_all,
+    read_into,
+)
 
 BAD_KEYS = [
     "",
@@ -56,6 +66,10 @@ def _get_range(store: ByteStore, key: str) -> object:
 
 def _size(store: ByteStore, key: str) -> object:
     return store.size(key)
+
+
+def _read_into(store: ByteStore, key: str) -> object:
+    return read_into(store, key, 0, [memoryview(bytearray(1))])
 
 
 class StoreSuite(ABC):
@@ -137,11 +151,13 @@ class StoreSuite(ABC):
         store.put("k", b"0123456789")
         with pytest.raises(StoreError):
             store.get_range("k", offset, length)
+        with pytest.raises(StoreError):
+            read_into(store, "k", -1, [memoryview(bytearray(1))])
 
     def test_what_is_missing_is_named(self, store: ByteStore) -> None:
         store.put("a/b", b"")
         for key in ("nothing", "a/nothing", "no/thing", "a", "a/b/c"):
-            for read in (_get, _get_range, _size):
+            for read in (_get, _get_range, _size, _read_into):
                 with pytest.raises(ObjectMissing) as caught:
                     read(store, key)
                 assert caught.value.key == key
@@ -182,6 +198,9 @@ class StoreSuite(ABC):
             lambda: store.put(key, b""),
             lambda: store.put_if_absent(key, b""),
             lambda: store.delete(key),
+            lambda: put_all(store, [(key, b"")]),
+            lambda: delete_all(store, [key]),
+            lambda: read_into(store, key, 0, [memoryview(bytearray(1))]),
         ]
         if key:
             calls.append(lambda: store.list(key))
@@ -201,6 +220,157 @@ class StoreSuite(ABC):
             getattr(store, method)("d/k", broken())
         assert store.list() == []
         assert store.put_if_absent("d/k", b"whole") is True
+
+    def test_several_objects_at_once(self, store: ByteStore) -> None:
+        store.put("d/old", b"old")
+        wide = memoryview(bytes(range(16))).cast("Q")
+        pieces = (piece for piece in (b"ab", bytearray(b"c"), memoryview(b"de"), b""))
+        put_all(store, [("p/pack", pieces), ("d/old", b"new"), ("p/wide", wide), ("empty", b"")])
+        again = self.reopen(store)
+        assert again.list() == ["d/old", "empty", "p/pack", "p/wide"]
+        assert [again.get(key) for key in again.list()] == [b"new", b"", b"abcde", bytes(range(16))]
+        put_all(store, [])
+        assert store.list() == again.list()
+
+    def test_of_one_key_twice_the_last_stays(self, store: ByteStore) -> None:
+        put_all(store, [("k", b"1"), ("k", b"22")])
+        assert store.get("k") == b"22"
+
+    def test_a_later_content_may_depend_on_an_earlier_one(self, store: ByteStore) -> None:
+        """An index is known when its pack has been written."""
+        sizes: list[int] = []
+
+        def pack() -> Iterator[bytes]:
+            for size in (3, 5):
+                sizes.append(size)
+                yield bytes(size)
+
+        def items() -> Iterator[tuple[str, Content]]:
+            yield "pack", pack()
+            yield "index", repr(sizes).encode()
+
+        put_all(store, items())
+        assert store.get("index") == b"[3, 5]"
+        assert store.get("pack") == bytes(8)
+
+    def test_names_appear_after_all_contents(self, store: ByteStore) -> None:
+        if not isinstance(store, SupportsPutAll):
+            pytest.skip("writes one object after the other")
+        seen: list[list[str]] = []
+
+        def content() -> Iterator[bytes]:
+            seen.append(store.list())
+            yield b"x"
+
+        store.put_all([(f"d/{number}", content()) for number in range(3)])
+        assert seen == [[], [], []]
+        assert store.list() == ["d/0", "d/1", "d/2"]
+
+    def test_one_content_that_fails_leaves_none_of_them(self, store: ByteStore) -> None:
+        if not isinstance(store, SupportsPutAll):
+            pytest.skip("writes one object after the other")
+
+        def broken() -> Iterator[bytes]:
+            yield b"half"
+            raise ZeroDivisionError
+
+        store.put("d/2", b"old")
+        with pytest.raises(ZeroDivisionError):
+            store.put_all([("d/1", b"new"), ("d/2", b"new"), ("e/3", broken())])
+        with pytest.raises(StoreError):
+            store.put_all([("d/1", b"new"), ("../2", b"new")])
+        assert store.list() == ["d/2"]
+        assert store.get("d/2") == b"old"
+
+    def test_several_writers_of_the_same_objects_at_once(self, store: ByteStore) -> None:
+        keys = ["d/a", "e/b", "c"]
+        barrier = threading.Barrier(3)
+        failed: list[BaseException] = []
+
+        def write(number: int) -> None:
+            mine = self.reopen(store)
+            try:
+                barrier.wait()
+                for _ in range(5):
+                    put_all(mine, [(key, bytes([number]) * 50_000) for key in keys])
+            except BaseException as error:  # noqa: BLE001 - reported by the test below
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert store.list() == sorted(keys)
+        for key in keys:
+            content = store.get(key)
+            assert content == content[:1] * 50_000
+
+    def test_deleting_several_objects(self, store: ByteStore) -> None:
+        for key in ("a/1", "a/2", "b/c/3", "k", "kept/1"):
+            store.put(key, b"x")
+        delete_all(store, ["k", "a/1", "nothing", "b/c/3", "no/thing", "a/2", "a/2", "a/2/below", "kept"])
+        delete_all(store, [])
+        assert self.reopen(store).list() == ["kept/1"]
+        assert children(store) == ["kept"]
+
+    def test_each_deletion_comes_after_its_key_is_asked_for(self, store: ByteStore) -> None:
+        """Whoever deletes makes sure before each one that he still may."""
+        for number in range(4):
+            store.put(f"d/{number}", b"x")
+
+        def keys() -> Iterator[str]:
+            yield "d/0"
+            assert "d/0" not in store.list()
+            yield "d/1"
+            assert store.list() == ["d/2", "d/3"]
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            delete_all(store, keys())
+        assert store.list() == ["d/2", "d/3"]
+
+    @pytest.mark.parametrize(
+        ("offset", "sizes", "expected"),
+        [
+            (0, [3, 2], [b"012", b"34"]),
+            (2, [1, 0, 4], [b"2", b"", b"3456"]),
+            (8, [1, 1], [b"8", b"9"]),
+            (8, [1, 5, 2], [b"8", b"9....", b".."]),
+            (10, [2], [b".."]),
+            (99, [2, 1], [b"..", b"."]),
+            (0, [], []),
+        ],
+    )
+    def test_reading_into_memory(
+        self, store: ByteStore, offset: int, sizes: list[int], expected: list[bytes]
+    ) -> None:
+        store.put("d/k", b"0123456789")
+        memory = [bytearray(b"." * size) for size in sizes]
+        count = read_into(store, "d/k", offset, [memoryview(part) for part in memory])
+        assert memory == expected
+        assert count == min(sum(sizes), max(0, 10 - offset))
+
+    def test_reading_many_parts_of_wide_items(self, store: ByteStore) -> None:
+        content = random.Random(1).randbytes(8 * 3000)
+        store.put("k", content)
+        parts = [memoryview(bytearray(16)).cast("Q") for _ in range(1500)]
+        assert read_into(store, "k", 0, parts) == len(content)
+        assert b"".join(parts) == content
+
+    def test_a_large_object_comes_back(self, store: ByteStore) -> None:
+        """Larger than what is written and read in one go, and of no round size."""
+        piece = random.Random(2).randbytes(1 << 20)
+        pieces = [b"head" * 17, piece] * 9 + [b"end"]
+        content = b"".join(pieces)
+        put_all(store, [("large", iter(pieces)), ("index", b"small")])
+        again = self.reopen(store)
+        assert again.size("large") == len(content)
+        memory = bytearray(len(content))
+        view = memoryview(memory)
+        assert read_into(again, "large", 3, [view[:68], view[68:5000], view[5000:]]) == len(content) - 3
+        assert view[:-3] == content[3:]
 
     @pytest.mark.parametrize("key", ["k", "race/1", "race/deep/er"])
     def test_one_of_many_creators_wins(self, store: ByteStore, key: str) -> None:

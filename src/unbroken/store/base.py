@@ -179,7 +179,7 @@ def read_into(store: ByteStore, key: str, offset: int, parts: Sequence[memoryvie
     at = 0
     for part in parts:
         piece = data[at : at + part.nbytes]
-        part[: piece.nbytes] = piece
+        part.cast("B")[: piece.nbytes] = piece
         at += piece.nbytes
     return at
 

@@ -9,7 +9,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
-from unbroken.repo.writer import RunWriter
+from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Component, Snapshot
 from unbroken.store.memory import MemoryStore
 from unbroken.types import Digest

@@ -17,7 +17,7 @@ from unbroken.format import layout
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
-from unbroken.repo.writer import RunWriter
+from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped

@@ -177,12 +177,11 @@ def test_one_document_is_read_and_checked_without_its_arrays(repository: Reposit
 def test_a_writer_remembers_only_the_commits_that_are_there(repository: Repository) -> None:
     with repository.writer() as writer:
         sizes: list[int] = []
+        books = writer.checkpoints
         for step in range(30):
             writer.write(snapshot(noise(5000, step), step=step), meta(step))
             writer.retain(plan_retention(repository.commits(), keep_last=2))
-            sizes.append(
-                len(pickle.dumps((writer._references, writer._index.packs, writer._index.condemned)))
-            )
+            sizes.append(len(pickle.dumps((books._references, books._index.packs, books._index.condemned))))
     assert max(sizes[3:]) < sizes[2] + 100, "a record of one commit is larger"
 
 

@@ -45,7 +45,7 @@ from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
-from unbroken.repo.writer import RunWriter
+from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.state.staging import Staging
 from unbroken.types import Sequence, Step

@@ -29,9 +29,9 @@ from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.roots import DirectoryRoot, root_of
+from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal, unseal, unseal_json
 from unbroken.repo.workers import Workers, read_workers
-from unbroken.repo.writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore, SupportsProbe
 from unbroken.types import Digest, Epoch, Sequence
@@ -231,8 +231,9 @@ class Repository:
         return RunWriter.open(
             self.store,
             self.job,
-            # Its own, since it works in a thread of its own; what was found damaged here it must know.
-            BlobIndex(self.store, suspect=self._index.suspect),
+            # The index is its own, since it works in a thread of its own; what was found damaged here it
+            # must know.
+            suspect=self._index.suspect,
             document_format=document_format,
             compression=compression or Compression(),
             clock=clock,

@@ -12,15 +12,18 @@ A blob that lies in the run already is not written again, if it may be relied on
 this very writer, or a commit that counts names it. A pack that somebody else has left may be deleted
 at any moment by its writer.
 
+Invariant: the pen is in one hand. Two writers under one claim, in one process or in two, never work at a
+time; each looks at the run anew when it takes the pen.
+
 Not promised: safety for several threads at once. The engine has one save in flight.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from types import TracebackType
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -34,7 +37,7 @@ from unbroken.errors import (
     StoreError,
     StoreFull,
 )
-from unbroken.format import layout, pack, wire
+from unbroken.format import layout, pack
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Buffer, Content
@@ -42,12 +45,11 @@ from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
-from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
-from unbroken.repo import birth, collect, fencing, names
+from unbroken.format.records import Commit
+from unbroken.repo import collect, fencing, names
 from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.chunklists import ChunkLists, References, all_blobs
+from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.encoding import ComponentEncoder, packs_of
-from unbroken.repo.lock import RunLock
 from unbroken.repo.log import read_log
 from unbroken.repo.pipeline import Pipeline, StoredBlob
 from unbroken.repo.process import Process
@@ -55,8 +57,8 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore, SupportsLocalHints, SupportsSweep, append, put_all
-from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
+from unbroken.store.base import ByteStore, SupportsSweep, put_all
+from unbroken.types import Digest, Epoch, Sequence, WriteId
 
 _CONFLICTS = 1000
 TEMPORARY_SECONDS = 3600.0
@@ -84,32 +86,48 @@ class _Written:
     references: References = field(init=False)
 
 
-class RunWriter:
-    """The right to write to a run. Comes from `Repository.writer`; a context manager."""
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """What it takes to write checkpoints under a claim: handed from one `CheckpointWriter` to the next.
+
+    Only one may have it at a time. `first` is the least number that its next commit may get.
+    """
+
+    claim: fencing.Claim
+    owner: Process
+    first: Sequence
+    document_format: DocumentFormat
+    births: set[Digest]
+    """Birth documents that are kept whether or not a commit names them; shared with who writes them."""
+    suspect: set[str]
+    """Blobs that were found damaged, and are written anew; shared with who finds them."""
+
+
+class CheckpointWriter:
+    """Writes and retains checkpoints of one run, as long as no later epoch was claimed.
+
+    `open` one whenever another has had the pen: what that one has written or deleted is found out there.
+    """
 
     def __init__(
         self,
         store: ByteStore,
         job: str,
         index: BlobIndex,
+        pen: Pen,
         *,
-        lock: RunLock,
-        claim: fencing.Claim,
-        first: Sequence,
-        document_format: DocumentFormat,
         compression: Compression,
         clock: Callable[[], float],
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
     ) -> None:
         self.job = job
-        self.epoch = claim.epoch
+        self.epoch = pen.claim.epoch
         self._store = store
         self._index = index
-        self._lock = lock
-        self._claim = claim
-        self._next = first
-        self._format: DocumentFormat = document_format
+        self._pen = pen
+        self._claim = pen.claim
+        self._next = pen.first
         self._compression = compression
         self._clock = clock
         self._token = token
@@ -117,49 +135,52 @@ class RunWriter:
         self._lists = ChunkLists(index)
         self._references: dict[Digest, References] = {}
         """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
-        self._held: set[Digest] = set()
+        self._held = Needed()
         """All blobs that they need."""
-        self._births: set[Digest] = set()
         self._starts: dict[Epoch, Sequence] = {}
+        self._pid = os.getpid()
 
     @classmethod
     def open(
         cls,
         store: ByteStore,
         job: str,
-        index: BlobIndex,
+        pen: Pen,
         *,
-        document_format: DocumentFormat,
         compression: Compression,
         clock: Callable[[], float],
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
-        owner: Process | None,
-    ) -> RunWriter:
-        """Take the run: lock, epoch, start; then sweep. See `Repository.writer`."""
-        lock = RunLock.acquire(store, job=job, owner=owner)
-        try:
-            claim = fencing.claim(store, token=token, owner=lock.owner, job=job, time=clock())
-            lock.publish(epoch=claim.epoch, now=clock())
-            writer = cls(
-                store,
-                job,
-                index,
-                lock=lock,
-                claim=claim,
-                first=fencing.start(store, claim, last=read_log(store).last),
-                document_format=document_format,
-                compression=compression,
-                clock=clock,
-                token=token,
-                signing_key=signing_key,
-            )
-            # Here nobody but a dead or a fenced process can have temporary files.
-            writer.sweep(temporary_seconds=0.0)
-        except BaseException:
-            lock.release()
-            raise
+        temporary_seconds: float = TEMPORARY_SECONDS,
+    ) -> CheckpointWriter:
+        """Take the pen: look at what the run holds, and sweep.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
+        """
+        writer = cls(
+            store,
+            job,
+            BlobIndex(store, suspect=pen.suspect),
+            pen,
+            compression=compression,
+            clock=clock,
+            token=token,
+            signing_key=signing_key,
+        )
+        last = read_log(store, starts=writer._starts).last
+        writer._next = Sequence(max(pen.first, last + 1, fencing.low_water(store)))
+        writer.sweep(temporary_seconds=temporary_seconds)
         return writer
+
+    @property
+    def pen(self) -> Pen:
+        """What the next one needs to go on from here."""
+        return replace(self._pen, first=self._next)
+
+    def commits(self) -> list[Commit]:
+        """Return the commits that count, newest first."""
+        return list(read_log(self._store, starts=self._starts).commits)
 
     def write(self, snapshot: Snapshot, meta: Meta) -> Commit:
         """Write `snapshot` as a checkpoint and return its commit once it is durable and counts.
@@ -189,81 +210,6 @@ class RunWriter:
             self._store.delete(layout.PENDING)
         return commit
 
-    def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
-        """Record durably that a save of `step` was started.
-
-        Raises:
-            StoreError: it could not be written.
-            Fenced: a newer process has taken the run over.
-        """
-        self._check_process()
-        if not (isinstance(self._store, SupportsLocalHints) and self._store.is_local(layout.PENDING)):
-            fencing.check(self._store, self._claim)  # else training would wait for the network
-        owner = self._lock.owner
-        pending = Pending(
-            job=self.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
-            time=self._clock(),
-            step=step,
-            segment=segment,
-            reason=reason,
-            epoch=self.epoch,
-        )
-        self._store.put(layout.PENDING, seal(pending))
-
-    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
-        """Write a birth document and return its name, for `Meta.birth` of every save that goes with it.
-
-        It is kept as long as a commit names it, and until this writer is closed. Earlier ones stay
-        what they are.
-
-        Raises:
-            Fenced: a newer process has taken the run over.
-        """
-        self._check_process()
-        fencing.check(self._store, self._claim)
-        name, data = birth.encode(skeleton, job=self.job, segment=segment)
-        # Written again if it is there: a writer that was overtaken might be about to delete that one.
-        self._store.put(layout.birth(name), data)
-        self._births.add(name)
-        return name
-
-    def record_workers(self, workers: Iterable[Process]) -> None:
-        """Record which processes this one has started, so that the next start can end those left behind.
-
-        Raises:
-            StoreError: it could not be written.
-            Fenced: a newer process has taken the run over.
-        """
-        self._check_process()
-        fencing.check(self._store, self._claim)
-        owner = self._lock.owner
-        record = WorkersRecord(
-            job=self.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
-            time=self._clock(),
-            workers=[Worker(pid=worker.pid, process_start=worker.start) for worker in workers],
-        )
-        self._store.put(layout.WORKERS, seal(record))
-
-    def append_history(self, record: HistoryRecord) -> None:
-        """Add a line to the run's history, with job and epoch filled in; in one step where the store can append.
-
-        Raises:
-            StoreError: it could not be written.
-            Fenced: a newer process has taken the run over.
-        """
-        self._check_process()
-        fencing.check(self._store, self._claim)
-        record = msgspec.structs.replace(record, job=self.job, epoch=self.epoch)
-        append(self._store, layout.HISTORY, wire.encode_line(record))
-
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
         """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay."""
         self._check_process()
@@ -282,24 +228,12 @@ class RunWriter:
             self._store.sweep(older_than=temporary_seconds)
         return swept
 
-    def close(self) -> None:
-        """Give the run back. Commits need no closing; a second call does nothing."""
-        self._lock.release()
-
-    def __enter__(self) -> RunWriter:  # noqa: PYI034 - Self needs Python 3.11
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _write(self, attempt: _Attempt, snapshot: Snapshot, meta: Meta) -> Commit:
         fencing.check(self._store, self._claim)
         with Pipeline(self._compression, self._must_write) as pipeline:
             stored: set[Digest] = set()
             encoders = [
-                ComponentEncoder(component, self._format, self._lists, pipeline, stored)
+                ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
                 for component in snapshot.components.values()
             ]
             written = _Written()
@@ -321,11 +255,9 @@ class RunWriter:
         commit = self._commit(attempt, commit)
         for index in written.indexes:
             self._index.add(index)
-        references = written.references
-        needed = all_blobs([references])
         self._index.suspect.difference_update(stored)  # those were written anew
-        self._references[commit.manifest_digest] = references
-        self._held |= needed
+        self._references[commit.manifest_digest] = written.references
+        self._held.add(written.references)
         return commit
 
     def _objects(
@@ -430,7 +362,7 @@ class RunWriter:
         log = read_log(self._store, starts=self._starts)
         inventory = collect.take_inventory(self._store, log, self._index, self._references_of)
         plan = collect.plan_gc(
-            inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._births
+            inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._pen.births
         )
         # Before the first deletion: should one fail, no later save may build on what is half gone.
         self._references = {
@@ -439,7 +371,7 @@ class RunWriter:
             if commit.manifest_digest in self._references
             and layout.commit(commit.sequence) not in plan.commits
         }
-        self._held = all_blobs(self._references.values())
+        self._held = plan.needed or all_blobs(self._references.values())
         self._lists.keep({c.name for found in self._references.values() for c in found.lists})
         self._index.condemn(_packs_of(plan.packs))
         if plan.low_water is not None:
@@ -456,7 +388,7 @@ class RunWriter:
         return known
 
     def _complete(self, meta: Meta, snapshot: Snapshot) -> Meta:
-        owner = self._lock.owner
+        owner = self._pen.owner
         fidelity = {
             name: ComponentFidelity(promise.fidelity, promise.reason)
             for name, promise in snapshot.promises.items()
@@ -476,7 +408,7 @@ class RunWriter:
         )
 
     def _check_process(self) -> None:
-        if self._lock.is_elsewhere:
+        if self._pid != os.getpid():
             raise InternalError(
                 "A forked child used its parent's writer.",
                 hint="Only the process that opened a run writes to it.",

@@ -1,0 +1,233 @@
+"""The right of one process to write to a run: lock, epoch, and the records that say what it is doing.
+
+Checkpoints themselves are written by a `CheckpointWriter`, here or in another process: `lend` gives the
+pen away, and the next use of `checkpoints` takes it back.
+
+Not promised: that whoever has borrowed the pen is done with it when it is taken back. See to that first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+import msgspec
+
+from unbroken.errors import InternalError
+from unbroken.format import layout, wire
+from unbroken.format.compression import Compression
+from unbroken.format.manifest import DocumentFormat
+from unbroken.format.meta import Meta
+from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
+from unbroken.repo import birth, collect, fencing
+from unbroken.repo.lock import RunLock
+from unbroken.repo.log import read_log
+from unbroken.repo.process import Process
+from unbroken.repo.retention import RetentionPlan
+from unbroken.repo.seal import seal
+from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter, Pen
+from unbroken.state.snapshot import Snapshot
+from unbroken.store.base import ByteStore, SupportsLocalHints, append
+from unbroken.types import Digest, Step
+
+
+class RunWriter:
+    """The right to write to a run. Comes from `Repository.writer`; a context manager."""
+
+    def __init__(
+        self,
+        store: ByteStore,
+        job: str,
+        *,
+        lock: RunLock,
+        pen: Pen,
+        compression: Compression,
+        clock: Callable[[], float],
+        token: Callable[[], str],
+        signing_key: Callable[[], bytes | None],
+    ) -> None:
+        self.job = job
+        self.epoch = pen.claim.epoch
+        self._store = store
+        self._lock = lock
+        self._pen = pen
+        self._compression = compression
+        self._clock = clock
+        self._token = token
+        self._signing_key = signing_key
+        self._checkpoints: CheckpointWriter | None = None
+
+    @classmethod
+    def open(
+        cls,
+        store: ByteStore,
+        job: str,
+        *,
+        suspect: set[str],
+        document_format: DocumentFormat,
+        compression: Compression,
+        clock: Callable[[], float],
+        token: Callable[[], str],
+        signing_key: Callable[[], bytes | None],
+        owner: Process | None,
+    ) -> RunWriter:
+        """Take the run: lock, epoch, start; then sweep. See `Repository.writer`."""
+        lock = RunLock.acquire(store, job=job, owner=owner)
+        try:
+            claim = fencing.claim(store, token=token, owner=lock.owner, job=job, time=clock())
+            lock.publish(epoch=claim.epoch, now=clock())
+            first = fencing.start(store, claim, last=read_log(store).last)
+            writer = cls(
+                store,
+                job,
+                lock=lock,
+                pen=Pen(claim, lock.owner, first, document_format, set(), suspect),
+                compression=compression,
+                clock=clock,
+                token=token,
+                signing_key=signing_key,
+            )
+            # Here nobody but a dead or a fenced process can have temporary files.
+            writer._take_pen(temporary_seconds=0.0)
+        except BaseException:
+            lock.release()
+            raise
+        return writer
+
+    @property
+    def checkpoints(self) -> CheckpointWriter:
+        """What writes the checkpoints of this process, with the pen in its hand.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
+        """
+        return self._checkpoints or self._take_pen()
+
+    def lend(self) -> Pen:
+        """Give the pen away, for a `CheckpointWriter` in another process."""
+        self._check_process()
+        if self._checkpoints is not None:
+            self._pen, self._checkpoints = self._checkpoints.pen, None
+        return self._pen
+
+    def _take_pen(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> CheckpointWriter:
+        self._checkpoints = CheckpointWriter.open(
+            self._store,
+            self.job,
+            self._pen,
+            compression=self._compression,
+            clock=self._clock,
+            token=self._token,
+            signing_key=self._signing_key,
+            temporary_seconds=temporary_seconds,
+        )
+        return self._checkpoints
+
+    def write(self, snapshot: Snapshot, meta: Meta) -> Commit:
+        """Write a checkpoint; see `CheckpointWriter.write`."""
+        self._check_process()
+        return self.checkpoints.write(snapshot, meta)
+
+    def retain(self, plan: RetentionPlan) -> collect.GcPlan:
+        """Delete what the plan does not keep, and leftovers; see `CheckpointWriter.retain`."""
+        self._check_process()
+        return self.checkpoints.retain(plan)
+
+    def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
+        """Delete what no commit that counts needs; see `CheckpointWriter.sweep`."""
+        self._check_process()
+        return self.checkpoints.sweep(temporary_seconds=temporary_seconds)
+
+    def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
+        """Record durably that a save of `step` was started.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        if not (isinstance(self._store, SupportsLocalHints) and self._store.is_local(layout.PENDING)):
+            fencing.check(self._store, self._pen.claim)  # else training would wait for the network
+        owner = self._lock.owner
+        pending = Pending(
+            job=self.job,
+            pid=owner.pid,
+            process_start=owner.start,
+            host=owner.host,
+            boot_id=owner.boot_id,
+            time=self._clock(),
+            step=step,
+            segment=segment,
+            reason=reason,
+            epoch=self.epoch,
+        )
+        self._store.put(layout.PENDING, seal(pending))
+
+    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
+        """Write a birth document and return its name, for `Meta.birth` of every save that goes with it.
+
+        It is kept as long as a commit names it, and until this writer is closed. Earlier ones stay
+        what they are.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._pen.claim)
+        name, data = birth.encode(skeleton, job=self.job, segment=segment)
+        # Written again if it is there: a writer that was overtaken might be about to delete that one.
+        self._store.put(layout.birth(name), data)
+        self._pen.births.add(name)
+        return name
+
+    def record_workers(self, workers: Iterable[Process]) -> None:
+        """Record which processes this one has started, so that the next start can end those left behind.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._pen.claim)
+        owner = self._lock.owner
+        record = WorkersRecord(
+            job=self.job,
+            pid=owner.pid,
+            process_start=owner.start,
+            host=owner.host,
+            boot_id=owner.boot_id,
+            time=self._clock(),
+            workers=[Worker(pid=worker.pid, process_start=worker.start) for worker in workers],
+        )
+        self._store.put(layout.WORKERS, seal(record))
+
+    def append_history(self, record: HistoryRecord) -> None:
+        """Add a line to the run's history, with job and epoch filled in; in one step where the store can append.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._pen.claim)
+        record = msgspec.structs.replace(record, job=self.job, epoch=self.epoch)
+        append(self._store, layout.HISTORY, wire.encode_line(record))
+
+    def close(self) -> None:
+        """Give the run back. Commits need no closing; a second call does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> RunWriter:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_process(self) -> None:
+        if self._lock.is_elsewhere:
+            raise InternalError(
+                "A forked child used its parent's writer.",
+                hint="Only the process that opened a run writes to it.",
+            )

@@ -12,7 +12,7 @@ Not promised: that equal bytes cut into chunks of another size have the same nam
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from unbroken.errors import CorruptObject
@@ -99,6 +99,23 @@ class ChunkList:
         """Yield all nodes, the root first."""
         for level in reversed(self._levels):
             yield from level
+
+    def nodes_outside(self, known: Container[Digest]) -> Iterator[Node]:
+        """Yield the nodes that are not in `known`, the root first; nothing below a node that is in it.
+
+        So what a list shares with one that was looked at before costs nothing. Whoever adds nodes to `known`
+        on the way adds each when it comes, and not before.
+        """
+        numbers: Iterable[int] = range(1)
+        for level in reversed(range(len(self._levels))):
+            found: list[int] = []
+            for number in numbers:
+                node = self._levels[level][number]
+                if node.name not in known:
+                    found.append(number)
+                    yield node
+            below = len(self._levels[level - 1])
+            numbers = [i for n in found for i in range(n * FAN_OUT, min((n + 1) * FAN_OUT, below))]
 
     def __len__(self) -> int:
         return (len(self.leaves) - 1) * FAN_OUT + len(self.leaves[-1].children)

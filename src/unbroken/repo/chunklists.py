@@ -59,14 +59,31 @@ class References:
     lists: tuple[ChunkList, ...] = ()
 
 
-def all_blobs(references: Iterable[References]) -> set[Digest]:
-    """Return every blob that any of these checkpoints needs. What lists share is looked at once."""
-    needed: set[Digest] = set()
+@dataclass(slots=True)
+class Needed:
+    """Every blob that some checkpoints need. What their lists share is looked at once."""
+
+    blobs: set[Digest] = field(default_factory=set[Digest])
+    _nodes: set[Digest] = field(default_factory=set[Digest])
+    """Nodes of lists, with everything below them. Apart from the blobs: an array may hold a node's bytes."""
+
+    def add(self, references: References) -> None:
+        """Add what one more checkpoint needs. The cost is that of what it does not share with the others."""
+        self.blobs |= references.named
+        for chunks in references.lists:
+            for node in chunks.nodes_outside(self._nodes):
+                self._nodes.add(node.name)
+                self.blobs.add(node.name)
+                if not node.level:
+                    self.blobs.update(node.children)
+
+    def __contains__(self, digest: Digest) -> bool:
+        return digest in self.blobs
+
+
+def all_blobs(references: Iterable[References]) -> Needed:
+    """Return every blob that any of these checkpoints needs."""
+    needed = Needed()
     for one in references:
-        needed |= one.named
-        for chunks in one.lists:
-            for node in chunks.nodes():
-                if node.level or node.name not in needed:
-                    needed.add(node.name)
-                    needed.update(node.children)
+        needed.add(one)
     return needed

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import StoreDenied, StoreFull
+from unbroken.format.buffers import Content
 from unbroken.store.local import LocalStore
 from unbroken.store.publish import TEMPORARY
 
@@ -47,6 +48,18 @@ def mounted(where: Path, *options: str) -> Generator[Path, None, None]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path, None, None]:
     with mounted(tmp_path / "small", "-t", "tmpfs", "-o", "size=1m", "unbroken-test") as where:
+        yield where
+
+
+@pytest.fixture
+def ext4_disk(tmp_path: Path) -> Generator[Path, None, None]:
+    if shutil.which("mkfs.ext4") is None:
+        unavailable("mkfs.ext4 is not installed")
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(32 * MEBIBYTE)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    with mounted(tmp_path / "disk", "-o", "loop", str(image)) as where:
         yield where
 
 
@@ -85,6 +98,38 @@ def test_a_full_disk_keeps_what_was_there(small_disk: Path, method: str) -> None
     assert list(small_disk.rglob(f"{TEMPORARY}*")) == []
     # The room of the failed write is free again.
     store.put("a/fits", bytes(MEBIBYTE // 2))
+
+
+def test_a_disk_that_gets_full_in_the_middle_of_a_group_keeps_what_was_there(small_disk: Path) -> None:
+    store = LocalStore(small_disk / "run")
+    store.put("a/k", b"kept")
+    group: list[tuple[str, Content]] = [
+        ("a/k", b"new"),
+        ("b/half", bytes(MEBIBYTE // 2)),
+        ("c/big", (bytes(64 * 1024) for _ in range(32))),
+    ]
+    with pytest.raises(StoreFull) as caught:
+        store.put_all(group)
+    assert caught.value.key == "c/big"
+    assert store.list() == ["a/k"]
+    assert store.get("a/k") == b"kept"
+    assert list(small_disk.rglob(f"{TEMPORARY}*")) == []
+    store.put_all([("b/fits", bytes(MEBIBYTE // 4)), ("c/too", bytes(MEBIBYTE // 4))])
+
+
+def test_large_objects_on_a_full_disk_with_a_journal(ext4_disk: Path) -> None:
+    """Where large contents pass by the page cache, the disk says at once that it is full."""
+    store = LocalStore(ext4_disk / "run")
+    store.put("a/k", b"kept")
+    with pytest.raises(StoreFull):
+        store.put_all([("b/first", bytes(9 * MEBIBYTE)), ("b/big", (bytes(MEBIBYTE) for _ in range(64)))])
+    assert store.list() == ["a/k"]
+    assert list(ext4_disk.rglob(f"{TEMPORARY}*")) == []
+    content = b"x" * (9 * MEBIBYTE + 5)
+    store.put("b/fits", content)
+    memory = bytearray(len(content))
+    assert store.read_into("b/fits", 0, [memoryview(memory)]) == len(content)
+    assert memory == content
 
 
 def test_replacing_on_a_full_disk_keeps_the_old(small_disk: Path) -> None:
@@ -214,5 +259,47 @@ def test_a_killed_writer_leaves_whole_objects(tmp_path: Path, lines: int) -> Non
     replaced = store.get("replaced")
     assert replaced == replaced[: len(replaced) // 50_000] * 50_000
     assert int(replaced[: len(replaced) // 50_000]) >= acknowledged
+    store.sweep(older_than=-10)
+    assert list(tmp_path.rglob(f"{TEMPORARY}*")) == []
+
+
+GROUP_WRITER = """
+import sys
+from unbroken.store.local import LocalStore
+
+store = LocalStore(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    piece = str(number % 10).encode() * (1 << 20)
+    store.put_all(
+        [
+            (f"packs/{number:06d}", (piece for _ in range(9))),
+            (f"packs/{number:06d}.idx", b"index"),
+            (f"steps/{number:06d}/manifest", b"manifest"),
+        ]
+    )
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 2, 4])
+def test_a_killed_writer_of_groups_leaves_whole_objects_in_their_order(tmp_path: Path, lines: int) -> None:
+    command = [sys.executable, "-c", GROUP_WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = [process.stdout.readline() for _ in range(lines)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged = max(map(int, [*first, *process.stdout.read().split()]))
+    store = LocalStore(tmp_path)
+    packs = [key.partition("/")[2] for key in store.list("packs") if not key.endswith(".idx")]
+    indexes = [key[6:-4] for key in store.list("packs") if key.endswith(".idx")]
+    manifests = [key.split("/")[1] for key in store.list("steps")]
+    assert len(manifests) >= acknowledged
+    assert manifests == packs[: len(manifests)]
+    assert indexes == packs[: len(indexes)]
+    assert len(manifests) <= len(indexes) <= len(packs) <= len(manifests) + 1
+    for number, pack in enumerate(packs, start=1):
+        assert store.get(f"packs/{pack}") == str(number % 10).encode() * (9 * MEBIBYTE)
     store.sweep(older_than=-10)
     assert list(tmp_path.rglob(f"{TEMPORARY}*")) == []

@@ -10,6 +10,15 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import ObjectMissing, StoreFull, StoreUnavailable
+from unbroken.store.base import (
+    SupportsDeleteAll,
+    SupportsPutAll,
+    SupportsReadInto,
+    delete_all,
+    put_all,
+    read_into,
+)
+from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Operation, Stopped
 
@@ -73,6 +82,72 @@ def test_a_fault_that_is_never_reached_says_so() -> None:
 )
 def test_faults(kind: Kind, at: int, left: dict[str, bytes], error: type[BaseException] | None) -> None:
     assert after(kind, at) == (left, error)
+
+
+def test_it_can_do_what_the_store_can_and_no_more(tmp_path: Path) -> None:
+    for ability in (SupportsPutAll, SupportsDeleteAll, SupportsReadInto):
+        assert not isinstance(FaultyStore(MemoryStore()), ability)
+        assert isinstance(FaultyStore(LocalStore(tmp_path)), ability)
+
+
+def group(store: FaultyStore) -> None:
+    store.put("old", b"old")
+    put_all(store, [("a", b"aaaa"), ("b", (piece for piece in (b"bb", b"bb"))), ("c", b"cccc")])
+    delete_all(store, ["old", "a"])
+
+
+A, B, C, OLD = {"a": b"aaaa"}, {"b": b"bbbb"}, {"c": b"cccc"}, {"old": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "left", "error"),
+    [
+        (Kind.STOP_BEFORE, 1, OLD, Stopped),
+        (Kind.STOP_AFTER, 1, OLD | A, Stopped),
+        (Kind.STOP_BEFORE, 3, OLD | A | B, Stopped),
+        (Kind.TORN, 2, OLD | A | {"b": b"bb"}, Stopped),
+        (Kind.UNAVAILABLE, 3, OLD | A | B, StoreUnavailable),
+        (Kind.LOST_RESPONSE, 2, OLD | A | B, StoreUnavailable),
+        (Kind.FULL, 3, OLD, StoreFull),
+        (Kind.STOP_AFTER, 4, A | B | C, Stopped),
+        (Kind.STOP_BEFORE, 5, A | B | C, Stopped),
+        (Kind.UNAVAILABLE, 5, A | B | C, StoreUnavailable),
+        (Kind.STOP_BEFORE, 6, B | C, None),
+    ],
+)
+def test_faults_among_several_objects(
+    tmp_path: Path, kind: Kind, at: int, left: dict[str, bytes], error: type[BaseException] | None
+) -> None:
+    inner = LocalStore(tmp_path)
+    store = FaultyStore(inner, fault=Fault(kind, at))
+    raised: type[BaseException] | None = None
+    try:
+        group(store)
+    except BaseException as caught:  # noqa: BLE001 - a `Stopped` is what is looked for
+        raised = type(caught)
+    assert raised is error
+    assert store.fired is (error is not None)
+    assert {key: inner.get(key) for key in inner.list()} == left
+
+
+def test_several_objects_count_as_often_however_they_are_written(tmp_path: Path) -> None:
+    one_by_one, together = FaultyStore(MemoryStore()), FaultyStore(LocalStore(tmp_path))
+    group(one_by_one)
+    group(together)
+    assert one_by_one.operations == together.operations
+    assert len(together.operations) == 6
+
+
+def test_reading_into_memory_counts_where_that_is_wanted(tmp_path: Path) -> None:
+    store = FaultyStore(
+        LocalStore(tmp_path), fault=Fault(Kind.UNAVAILABLE, 0), counted=frozenset({"read_into"})
+    )
+    store.put("k", b"x")
+    memory = bytearray(1)
+    with pytest.raises(StoreUnavailable):
+        read_into(store, "k", 0, [memoryview(memory)])
+    assert read_into(store, "k", 0, [memoryview(memory)]) == 1
+    assert memory == b"x"
 
 
 def test_a_stopped_process_does_nothing_more() -> None:

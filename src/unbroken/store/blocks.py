@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 BLOCK = 8 << 20
 ALIGNMENT = 4096
@@ -28,8 +28,7 @@ class Blocks:
         try:
             return self._kept.pop()
         except IndexError:
-            # Private: a forked child must not write into blocks that its parent still uses.
-            return memoryview(mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            return memoryview(_mapped())
 
     def give(self, block: memoryview) -> None:
         """Take a block back that nobody uses any more."""
@@ -43,3 +42,13 @@ class Blocks:
             yield block
         finally:
             self.give(block)
+
+
+def _mapped() -> mmap.mmap:
+    # Private: a forked child must not write into blocks that its parent still uses.
+    memory = mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # The kernel pins each page of a block for each transfer: four large ones rather than two thousand.
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

@@ -33,9 +33,11 @@ def write_content(system: System, file: int, data: Content, *, blocks: Blocks) -
     """Write `data` to the empty file `file`. However it ends, nothing is being written any more then."""
     writer = _Writer(system, file, blocks)
     try:
+        if isinstance(data, (bytes, bytearray, memoryview)) and memoryview(data).nbytes < LEAST:
+            return writer.write(memoryview(data).cast("B"), 0)  # a record is not worth a block
         for piece in pieces(data):
             writer.add(memoryview(piece).cast("B"))
-        writer.finish()
+        return writer.finish()
     finally:
         writer.stop()
 
@@ -75,11 +77,11 @@ class _Writer:
         if not self._offset and self._filled >= LEAST:
             self._direct = self._system.set_direct(self._file, on=True)
         whole = self._filled - self._filled % ALIGNMENT if self._direct else 0
-        self._write(self._block[:whole], self._offset)
+        self.write(self._block[:whole], self._offset)
         self._wait()
         if self._direct:
             self._leave_direct()
-        return self._write(self._block[whole : self._filled], self._offset + whole)
+        return self.write(self._block[whole : self._filled], self._offset + whole)
 
     def stop(self) -> None:
         """End the threads, after what they are writing; give the memory back."""
@@ -126,13 +128,14 @@ class _Writer:
         block, offset = job
         try:
             if not self._errors:
-                self._write(block, offset)
+                self.write(block, offset)
         except BaseException as error:  # noqa: BLE001 - raised by the thread that asked, in `_raise`
             self._errors.append(error)
         finally:
             self._free.put(block)
 
-    def _write(self, view: memoryview, offset: int) -> None:
+    def write(self, view: memoryview, offset: int) -> None:
+        """Write all of `view` at `offset`: one call may take only a part of it."""
         refused = False
         while view.nbytes:
             try:

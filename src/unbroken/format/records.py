@@ -114,17 +114,21 @@ class HistoryRecord(Owner, frozen=True, kw_only=True, tag="history"):
     changes: list[str] = []
 
 
-class Lease(Owner, frozen=True, kw_only=True, tag="lease"):
-    """``lease.json``, overwritten: the process that writes to the run. Gone when it has ended in order."""
-
-    epoch: EpochField
-
-
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A process that the trainer has started, on its host and in its boot."""
 
     pid: int
     process_start: str = ""
+
+
+class Lease(Owner, frozen=True, kw_only=True, tag="lease"):
+    """``lease.json``, overwritten: the process that writes to the run. Gone when it has ended in order.
+
+    `companion` writes its checkpoints, and goes on with the last of them when it is killed.
+    """
+
+    epoch: EpochField
+    companion: Worker | None = None
 
 
 class WorkersRecord(Owner, frozen=True, kw_only=True, tag="workers"):

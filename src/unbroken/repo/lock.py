@@ -17,13 +17,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, StoreError, UnsupportedFormat
 from unbroken.format import layout
-from unbroken.format.records import Lease
+from unbroken.format.records import Lease, Worker
 from unbroken.repo import names
 from unbroken.repo.process import Process, current, named_in
 from unbroken.repo.roots import STATE_VARIABLE
@@ -31,6 +31,9 @@ from unbroken.repo.seal import seal, unseal
 from unbroken.store.base import ByteStore, SupportsLocalHints, SupportsLocalPath
 from unbroken.store.failure import failure
 from unbroken.types import Epoch
+
+PATIENCE = 60.0
+"""Seconds that a start waits for the companion of a process that is gone (`await_companion`)."""
 
 _HELD: dict[Path, int] = {}
 """Lock files that this process holds, with its pid: a POSIX lock never conflicts within a process, and
@@ -46,6 +49,22 @@ def read_lease(store: ByteStore) -> Lease | None:
         return unseal(store.get(layout.LEASE), Lease, key=layout.LEASE)
     except (ObjectMissing, CorruptObject, UnsupportedFormat):
         return None  # a hint only: a damaged one must not keep anybody out
+
+
+def await_companion(store: ByteStore, *, patience: float, here: Process | None = None) -> Process | None:
+    """Wait until the process that writes for a dead owner is over; return it if it still is not.
+
+    What it is about to commit was promised to the owner, and would be inert once another epoch is claimed.
+    Of an owner that lives, or whose end cannot be told from `here`, nothing is waited for.
+    """
+    here = here or current()
+    lease = read_lease(store)
+    if lease is None or lease.companion is None or named_in(lease).is_alive(here=here) is not False:
+        return None
+    if (lease.host, lease.boot_id) != (here.host, here.boot_id):
+        return None
+    companion = replace(named_in(lease), pid=lease.companion.pid, start=lease.companion.process_start)
+    return None if companion.wait(patience) else companion
 
 
 @dataclass(slots=True)
@@ -91,8 +110,8 @@ class RunLock:
         """Whether this is a forked child: the lock belongs to its parent."""
         return self._pid != os.getpid()
 
-    def publish(self, *, epoch: Epoch, now: float) -> None:
-        """Record who holds the run, for the next one that wants it and for people."""
+    def publish(self, *, epoch: Epoch, now: float, companion: Process | None = None) -> None:
+        """Record who holds the run and who writes for it, for the next one that wants it and for people."""
         lease = Lease(
             job=self.job,
             pid=self.owner.pid,
@@ -101,6 +120,7 @@ class RunLock:
             boot_id=self.owner.boot_id,
             time=now,
             epoch=epoch,
+            companion=None if companion is None else Worker(pid=companion.pid, process_start=companion.start),
         )
         self.store.put(layout.LEASE, seal(lease))
 

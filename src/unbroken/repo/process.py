@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import os
 import platform
+import select
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.format.records import Owner
 
 _PROC = Path("/proc")
+_PAUSE_S = 0.05
+"""Between two looks at a process, where the system has no other way to wait for one that is no child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,31 @@ class Process:
         if start is None:
             return False
         return start == self.start if self.start and start else None
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until this process of this host is over, at most `timeout` seconds; return whether it is."""
+        try:
+            # First pinned by its number, then known by its start: it cannot become another one in between.
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        except (AttributeError, OSError):  # Linux before 5.3, and other systems
+            return self._look_until(time.monotonic() + timeout)
+        try:
+            if self.is_alive() is False:
+                return True
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            return bool(poll.poll(timeout * 1000))
+        finally:
+            os.close(handle)
+
+    def _look_until(self, deadline: float) -> bool:
+        while self.is_alive() is not False:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE_S)
+        return True
 
 
 def current() -> Process:

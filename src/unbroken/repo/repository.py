@@ -25,6 +25,7 @@ from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending
 from unbroken.repo import birth, keys, names
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.fault import ObjectFault
+from unbroken.repo.lock import PATIENCE, await_companion
 from unbroken.repo.log import CommitLog, read_log
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
@@ -217,10 +218,12 @@ class Repository:
         token: Callable[[], str] = lambda: secrets.token_hex(names.TOKEN_DIGITS // 2),
         signing_key: Callable[[], bytes | None] = lambda: keys.signing_key(create=True),
         owner: Process | None = None,
+        patience: float = PATIENCE,
     ) -> RunWriter:
         """Take the run for writing: the lock, then an epoch of its own. Leftovers of the past are swept.
 
-        Close the writer when done; a process that ends without that blocks nobody.
+        Close the writer when done; a process that ends without that blocks nobody. Waits first, at most
+        `patience` seconds, for a checkpoint that the companion of a killed process is about to commit.
 
         Raises:
             RunBusy: another live process writes to the run.
@@ -240,7 +243,15 @@ class Repository:
             token=token,
             signing_key=signing_key,
             owner=owner,
+            patience=patience,
         )
+
+    def await_companion(self, *, patience: float = PATIENCE) -> Process | None:
+        """Wait for the checkpoint that the companion of a killed process is about to commit.
+
+        Returns the companion if it did not end in time. Who takes the run then takes it from it.
+        """
+        return await_companion(self.store, patience=patience)
 
 
 def jobs(root: str | os.PathLike[str]) -> list[str]:

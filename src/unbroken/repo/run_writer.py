@@ -15,18 +15,19 @@ import msgspec
 
 from unbroken.errors import InternalError
 from unbroken.format import layout, wire
+from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.repo import birth, collect, fencing
-from unbroken.repo.lock import RunLock
+from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
 from unbroken.repo.process import Process
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter, Pen
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsLocalHints, append
 from unbroken.types import Digest, Step
 
@@ -70,8 +71,10 @@ class RunWriter:
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
         owner: Process | None,
+        patience: float,
     ) -> RunWriter:
         """Take the run: lock, epoch, start; then sweep. See `Repository.writer`."""
+        await_companion(store, patience=patience, here=owner)
         lock = RunLock.acquire(store, job=job, owner=owner)
         try:
             claim = fencing.claim(store, token=token, owner=lock.owner, job=job, time=clock())
@@ -138,6 +141,10 @@ class RunWriter:
         self._check_process()
         return self.checkpoints.sweep(temporary_seconds=temporary_seconds)
 
+    def chunks(self, base: Base) -> ChunkList:
+        """Return the digests of the chunks of a saved array; see `CheckpointWriter.chunks`."""
+        return self.checkpoints.chunks(base)
+
     def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
         """Record durably that a save of `step` was started.
 
@@ -162,6 +169,17 @@ class RunWriter:
             epoch=self.epoch,
         )
         self._store.put(layout.PENDING, seal(pending))
+
+    def name_companion(self, companion: Process) -> None:
+        """Record durably who has borrowed the pen. The next start waits for that process to end.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._pen.claim)
+        self._lock.publish(epoch=self.epoch, now=self._clock(), companion=companion)
 
     def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
         """Write a birth document and return its name, for `Meta.birth` of every save that goes with it.

@@ -1,27 +1,43 @@
 """Counts the rows that are added to a ring, where the buffer itself does not.
 
 Position and `full` are the same after exactly one lap, so without a count a ring that was written all over
-could pass for an unchanged one. The count follows the position from call to call of the method that adds.
+could pass for an unchanged one. The count follows the position from call to call of the method that adds,
+and says where it is not sure: a call that raised, one that left the position where it was, a position that
+moved while nobody called.
 
-Not promised: calls that add more rows than the ring has.
+Not promised: rows that are written without the method while the position ends where it was. `audit` finds
+those.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from unbroken.capture.hooks import Hook
 from unbroken.capture.rings import Ring
 
 
+class Count(NamedTuple):
+    """What a counter has seen up to a moment."""
+
+    rows: int
+    """Added by calls that say how many."""
+    unclear: int
+    """How often it is not known how many were added."""
+    failed: int
+    """Calls that raised, perhaps half-way."""
+
+
 class AddCounter:
-    """Stands on one buffer from `watch` until `remove`. `rows` is how many were added since."""
+    """Stands on `buffer` from `watch` until `remove`."""
 
     def __init__(self, buffer: Any, ring: Ring, capacity: int) -> None:
-        self.rows = 0
-        self._buffer = buffer
-        self._position = ring.position
-        self._capacity = capacity
+        self.buffer = buffer
+        self.capacity = capacity
+        self._attribute = ring.position
+        self._position = self._now()
+        self._rows = self._unclear = self._failed = self._depth = 0
         self._hook = Hook(buffer, ring.method, self._add, keeper=self)
 
     @classmethod
@@ -34,24 +50,61 @@ class AddCounter:
         ):
             return None
         counter = cls(buffer, ring, capacity)
-        counter._hook.install()
+        try:
+            counter._hook.install()
+        except (AttributeError, TypeError):  # a class that does not let its attributes be set
+            return None
         return counter
 
-    @property
-    def in_place(self) -> bool:
-        """Whether the buffer still calls this counter."""
-        return vars(self._buffer).get(self._hook.name) is self._hook
+    def count(self) -> Count:
+        """Return what was counted so far. For clean points."""
+        if self._moved() or vars(self.buffer).get(self._hook.name) is not self._hook:
+            self._unclear += 1
+        return Count(self._rows, self._unclear, self._failed)
 
     def remove(self) -> None:
         """Leave the buffer as it was."""
         self._hook.remove()
 
     def _add(self, *args: Any, **kwargs: Any) -> Any:
-        before = int(getattr(self._buffer, self._position))
+        # The method may call itself, row by row: then the inner calls have counted already.
+        moved = self._moved()
+        if self._depth:
+            self._rows += moved
+        elif moved:
+            self._unclear += 1
+        counted = self._rows
+        self._depth += 1
         try:
-            return self._hook.original(*args, **kwargs)
+            result = self._hook.original(*args, **kwargs)
+        except BaseException:
+            self._moved()
+            self._failed += 1
+            raise
         finally:
-            moved = (int(getattr(self._buffer, self._position)) - before) % self._capacity
-            # A call that leaves the position where it was has added one lap, or nothing, or has failed
-            # half-way: all rows are taken for new, which is never wrong.
-            self.rows += moved or self._capacity
+            self._depth -= 1
+        self._rows += self._moved()
+        if self._rows == counted or _longest([*args, *kwargs.values()]) > self.capacity:
+            self._unclear += 1  # nothing, or whole laps
+        return result
+
+    def _now(self) -> int:
+        return int(getattr(self.buffer, self._attribute))
+
+    def _moved(self) -> int:
+        """Return how far the position has moved since it was looked at last."""
+        now = self._now()
+        moved = (now - self._position) % self.capacity
+        self._position = now
+        return moved
+
+
+def _longest(arguments: Iterable[Any]) -> int:
+    """Return the length of the longest argument. A batch that is longer than the ring goes round it."""
+    longest = 0
+    for argument in arguments:
+        for part in argument.values() if isinstance(argument, dict) else (argument,):
+            shape = getattr(part, "shape", ())
+            length = shape[0] if shape else len(part) if isinstance(part, (list, tuple)) else 0
+            longest = max(longest, length)
+    return longest

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from unbroken.capture.audit import ChunksOf
 from unbroken.capture.environments import env_policy
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
@@ -62,6 +63,7 @@ class GraftSource:
         durable checkpoint is in it."""
         self._ledger.begin()
         snapshot = walk.walk(self.roots, self.policy, ledger=self._ledger).snapshot
+        self._ledger.end(snapshot)
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
@@ -72,9 +74,14 @@ class GraftSource:
         """Let the next capture build on `snapshot`, which was captured last and is durable now."""
         self._ledger.committed(snapshot)
 
-    def restored(self, saved: Snapshot, now: Snapshot) -> None:
-        """Let the next capture build on `saved`, which was restored; `now` was captured since."""
-        self._ledger.restored(saved, now)
+    def restored(self, saved: Snapshot, now: Snapshot, *, different: Collection[str] = ()) -> None:
+        """Let the next capture build on `saved`, which was restored; `now` was captured since, and is not
+        the same in the components `different`."""
+        self._ledger.restored(saved, now, different=different)
+
+    def audit(self, chunks_of: ChunksOf, *, step: int) -> None:
+        """Look for rows that were changed behind a ring's back. See `audit`."""
+        self._ledger.audit(chunks_of, step=step)
 
     def forget(self) -> None:
         """Let the next capture take everything."""

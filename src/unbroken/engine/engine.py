@@ -357,6 +357,8 @@ class CheckpointEngine:
                 damaged=self._damaged,
             )
         )
+        if isinstance(source, RemembersRows):
+            source.audit(run.chunks, step=circumstances.step)
         self._schedule.written(durable=durable, busy=self._clock() - started)
 
     def _finish_save(self) -> None:

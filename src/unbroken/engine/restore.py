@@ -202,7 +202,8 @@ class _Explained:
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
     state = source.capture()
     explained = _Explained(graft, judged.keep)
-    wrong = [d for d in compare(saved, state) if not explained.covers(d)]
+    found = list(compare(saved, state))
+    wrong = [d for d in found if not explained.covers(d)]
     if wrong and isinstance(source, NamesVolatile):
         clocks = source.volatile(saved)
         wrong = [d for d in wrong if not within(d.place, clocks)]
@@ -213,5 +214,5 @@ def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) ->
             hint="The training must not go on from here; please report what stands at these places.",
         )
     if isinstance(source, RemembersRows):
-        source.restored(saved, state)
+        source.restored(saved, state, different={d.component for d in found})
     return state

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.wording import Words
+from unbroken.format.chunks import ChunkList
 from unbroken.state.graft import Graft
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Base, Snapshot
 
 
 class Source(Protocol):
@@ -64,8 +65,15 @@ class RemembersRows(Protocol):
         """Build on `snapshot`, the one captured last: it is durable. Called in the writer's thread."""
         ...
 
-    def restored(self, saved: Snapshot, now: Snapshot) -> None:
-        """Build on `saved`, which was restored; `now` is what was captured since."""
+    def restored(self, saved: Snapshot, now: Snapshot, *, different: Collection[str] = ()) -> None:
+        """Build on `saved`, which was restored; `now` is what was captured since, and is not the same in
+        the components `different`."""
+        ...
+
+    def audit(self, chunks_of: Callable[[Base], ChunkList], *, step: int) -> None:
+        """Look whether live memory still holds what the checkpoint of `step`, the one `committed` last,
+        says of rows that it did not capture. `chunks_of` gives the digests of a saved array's chunks. Called in
+        the writer's thread, and reads only."""
         ...
 
     def forget(self) -> None:

@@ -41,6 +41,7 @@ from unbroken.format import layout, pack
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Buffer, Content
+from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
@@ -56,7 +57,7 @@ from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsSweep, put_all
 from unbroken.types import Digest, Epoch, Sequence, WriteId
 
@@ -227,6 +228,14 @@ class CheckpointWriter:
             fencing.check(self._store, self._claim)
             self._store.sweep(older_than=temporary_seconds)
         return swept
+
+    def chunks(self, base: Base) -> ChunkList:
+        """Return the digests of the chunks of a saved array.
+
+        Raises:
+            CorruptObject: its chunk list is missing or damaged.
+        """
+        return self._lists.get(base.name, base.count)
 
     def _write(self, attempt: _Attempt, snapshot: Snapshot, meta: Meta) -> Commit:
         fencing.check(self._store, self._claim)

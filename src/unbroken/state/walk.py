@@ -480,8 +480,8 @@ class Walk:
         for name in sorted(attributes):
             if name in facts.skip or (only is not None and name not in only):
                 continue
-            if ring and getattr(type(attributes[name]), HOOK, False):
-                continue  # it counts the rows that are added, for the ledger
+            if ring and _watches(value, name, attributes[name]):
+                continue
             self.rows = ring.get(name)
             self.ring = (value, name) if name in ring else None
             found[name] = self.child(name, attributes[name])
@@ -507,6 +507,14 @@ class Walk:
             node = Opaque(c=facts.name, b=b, data=inline)
         self._keep(value, node)
         return node
+
+
+def _watches(ring: object, name: str, value: object) -> bool:
+    """Whether an attribute of a ring is what counts its rows, for the ledger, or what a copy of the ring has
+    in its place: the method of its class."""
+    if isinstance(value, types.MethodType) and value.__self__ is ring:
+        return value.__func__ is getattr(type(ring), name, None)
+    return getattr(type(value), HOOK, False)
 
 
 def _plain(value: Any) -> Value:

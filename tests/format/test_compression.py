@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zstandard
@@ -11,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
+from unbroken.format.buffers import Buffer
 from unbroken.format.compression import PROBE_BYTES, BlobCodec, Compression, Compressor, decompress
 
 NOISE = random.Random(0).randbytes(200_000)
 PACKED = [BlobCodec.ZSTD, BlobCodec.GZIP]
+
+
+def decompressed(codec: BlobCodec | str, stored: Buffer, size: int) -> bytes:
+    """Decompress into the middle of a larger memory, nothing of which may be touched beside."""
+    room = bytearray(b"\xee" * (size + 200))
+    decompress(codec, stored, memoryview(room)[100 : size + 100])
+    assert room[:100] == room[-100:] == b"\xee" * 100
+    return bytes(room[100 : size + 100])
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -22,7 +32,7 @@ def test_what_shrinks_is_compressed(codec: BlobCodec) -> None:
     used, stored = Compressor(Compression(codec)).compress(bytes(200_000))
     assert used is codec
     assert len(stored) < 2000
-    assert decompress(used, stored, 200_000) == bytes(200_000)
+    assert decompressed(used, stored, 200_000) == bytes(200_000)
 
 
 @pytest.mark.parametrize("codec", BlobCodec)
@@ -41,7 +51,7 @@ def test_a_promising_beginning_that_gains_nothing_in_all_stays_raw(codec: BlobCo
 def test_round_trip(unit: bytes, times: int, codec: BlobCodec) -> None:
     data = unit * times
     used, stored = Compressor(Compression(codec)).compress(memoryview(data))
-    assert decompress(used, stored, len(data)) == data
+    assert decompressed(used, stored, len(data)) == data
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -56,7 +66,7 @@ def test_equal_blobs_give_equal_bytes(codec: BlobCodec) -> None:
 )
 def test_levels(codec: BlobCodec, level: int) -> None:
     used, stored = Compressor(Compression(codec, level)).compress(bytes(5000))
-    assert decompress(used, stored, 5000) == bytes(5000)
+    assert decompressed(used, stored, 5000) == bytes(5000)
 
 
 @pytest.mark.parametrize(
@@ -88,25 +98,39 @@ BOMB = bytes(50_000_000)
 )
 def test_bombs_are_refused(codec: BlobCodec, bomb: bytes) -> None:
     with pytest.raises(CorruptObject):
-        decompress(codec, bomb, 1000)
+        decompressed(codec, bomb, 1000)
+
+
+def test_what_is_raw_may_lie_where_it_belongs() -> None:
+    room = memoryview(bytearray(b"abc"))
+    decompress(BlobCodec.RAW, room, room)
+    assert bytes(room) == b"abc"
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    blobs = [random.Random(i).randbytes(50) * 8000 for i in range(40)]
+    stored = [Compressor(Compression(BlobCodec.ZSTD)).compress(blob) for blob in blobs]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda one: decompressed(one[0], one[1], 400_000), stored)
+        assert list(found) == blobs
 
 
 @pytest.mark.parametrize("codec", BlobCodec)
 def test_too_little_is_refused(codec: BlobCodec) -> None:
     used, stored = Compressor(Compression(codec)).compress(bytes(1000))
     with pytest.raises(CorruptObject):
-        decompress(used, stored, 1001)
+        decompressed(used, stored, 1001)
 
 
 def test_an_unknown_codec_needs_a_newer_version() -> None:
     with pytest.raises(UnsupportedFormat):
-        decompress("lz4", b"", 0)
+        decompressed("lz4", b"", 0)
 
 
 @given(st.binary(max_size=200), st.integers(0, 2000), st.sampled_from(BlobCodec))
 def test_any_bytes_give_the_size_or_our_error(stored: bytes, size: int, codec: BlobCodec) -> None:
     try:
-        assert len(decompress(codec, stored, size)) == size
+        assert len(decompressed(codec, stored, size)) == size
     except CorruptObject:
         pass
 
@@ -117,6 +141,8 @@ def test_damaged_streams_give_the_size_or_our_error(codec: BlobCodec, data: st.D
     damaged = bytearray(stored)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
     try:
-        assert len(decompress(codec, bytes(damaged[: data.draw(st.integers(0, len(damaged)))]), 5000)) == 5000
+        assert (
+            len(decompressed(codec, bytes(damaged[: data.draw(st.integers(0, len(damaged)))]), 5000)) == 5000
+        )
     except CorruptObject:
         pass

@@ -41,7 +41,13 @@ def reader(data: bytes) -> packs.Read:
 
 
 def blob_at(data: bytes, entry: PackEntry) -> tuple[Digest, bytes]:
-    return packs.read_blob(data[entry.offset : entry.offset + entry.length], entry=entry, key="p1.pack")
+    head = data[entry.offset : entry.offset + ENTRY_BYTES]
+    packs.check_entry(head, entry, key="p1.pack")
+    stored = memoryview(data)[entry.offset + ENTRY_BYTES : entry.offset + entry.length]
+    target = bytearray(entry.raw)
+    packs.unpack(stored, entry, memoryview(target), key="p1.pack")
+    assert packs.read_blob(data[entry.offset :]) == (entry.digest, bytes(target))
+    return entry.digest, bytes(target)
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)
@@ -146,7 +152,7 @@ def test_an_entry_that_is_not_the_one_in_the_index_is_found() -> None:
     first, second = index.entries
     swapped = data[first.offset : first.offset + first.length]
     with pytest.raises(CorruptObject, match="differs from its index"):
-        packs.read_blob(swapped, entry=second, key="k")
+        packs.check_entry(swapped[:ENTRY_BYTES], second, key="k")
     assert packs.read_blob(swapped) == (digest_of(b"abc"), b"abc")
 
 

@@ -27,7 +27,7 @@ def test_the_pack() -> None:
     writer = PackWriter("3f9c2e01ab44e7")
     assert b"".join(writer.stream([(digest_of(b"abc"), 3, BlobCodec.RAW, b"abc")])) == shown
     (entry,) = pack.scan(lambda offset, length: shown[offset : offset + length])
-    assert pack.read_blob(shown[entry.offset :], entry=entry)[1] == b"abc"
+    assert pack.read_blob(shown[entry.offset :])[1] == b"abc"
 
 
 @pytest.mark.parametrize(("number", "kind"), [(0, FormatRecord), (1, Commit)])

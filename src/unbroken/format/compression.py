@@ -6,9 +6,12 @@ never gives more bytes than were announced, whatever the input.
 
 from __future__ import annotations
 
+import threading
 import zlib
 from dataclasses import dataclass
 from enum import Enum
+from io import BufferedIOBase
+from typing import cast
 
 import zstandard
 
@@ -20,6 +23,18 @@ WORTH = 1.15
 """Smallest ratio for which bytes are stored compressed."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+_GZIP_PIECE = 1 << 16
+"""Bytes that zlib, which writes to no memory but its own, decompresses at a time."""
+
+
+class _Decompressors(threading.local):
+    """Each thread's own: to make one takes fresh memory, and it serves one stream at a time."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor()
+
+
+_decompressors = _Decompressors()
 
 
 class BlobCodec(str, Enum):
@@ -88,10 +103,10 @@ class Compressor:
         return encoder.compress(data) + encoder.flush()
 
 
-def decompress(codec: BlobCodec | str, stored: Buffer, size: int) -> bytes:
-    """Return exactly `size` bytes, or raise `CorruptObject`; never allocates more than that.
+def decompress(codec: BlobCodec | str, stored: Buffer, target: memoryview) -> None:
+    """Fill `target` with exactly what was stored, or raise `CorruptObject`; needs no memory of its own.
 
-    The caller has checked that `size` is a size it is willing to hold.
+    What is stored raw may lie in `target` already. Safe for several threads.
     """
     try:
         known = BlobCodec(codec)
@@ -100,37 +115,62 @@ def decompress(codec: BlobCodec | str, stored: Buffer, size: int) -> bytes:
             f"The compression {str(codec)[:40]!r} is not known.", hint="Upgrade unbroken."
         ) from None
     if known is BlobCodec.RAW:
-        data = bytes(stored)
+        _copy(stored, target)
     elif known is BlobCodec.ZSTD:
-        data = _unzstd(stored, size)
+        _unzstd(stored, target)
     else:
-        data = _gunzip(stored, size)
-    if len(data) != size:
-        raise CorruptObject(f"A blob holds {len(data)} bytes where {size} were recorded.")
-    return data
+        _gunzip(stored, target)
 
 
 def _worth(stored: bytes, size: int) -> bool:
     return len(stored) * WORTH < size
 
 
-def _unzstd(stored: Buffer, size: int) -> bytes:
+def _copy(stored: Buffer, target: memoryview) -> None:
+    if len(stored) != target.nbytes:
+        raise _wrong_size(len(stored), target)
+    if stored is not target:
+        target[:] = stored
+
+
+def _unzstd(stored: Buffer, target: memoryview) -> None:
     try:
-        # A frame that announces its size is decompressed into a buffer of that size.
         announced = zstandard.frame_content_size(stored)
-        if announced not in (-1, size):
-            raise CorruptObject(f"A blob announces {announced} bytes where {size} were recorded.")
-        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
+        if announced not in (-1, target.nbytes):
+            raise _wrong_size(announced, target)
+        # Its own stubs do not say what it reads into.
+        reader = cast("BufferedIOBase", _decompressors.zstd.stream_reader(stored, read_across_frames=True))
+        filled = 0
+        while filled < target.nbytes and (count := reader.readinto(target[filled:])):
+            filled += count
+        if filled < target.nbytes or reader.read(1):
+            raise CorruptObject(f"A blob does not hold the {target.nbytes} bytes that were recorded.")
     except zstandard.ZstdError as error:
         raise CorruptObject(f"A compressed blob is not readable: {error}.") from error
 
 
-def _gunzip(stored: Buffer, size: int) -> bytes:
+def _gunzip(stored: Buffer, target: memoryview) -> None:
     decoder = zlib.decompressobj(_GZIP_WINDOW)
+    filled = 0
+    waiting = stored
     try:
-        data = decoder.decompress(stored, size + 1)
+        while not decoder.eof:
+            # One byte more than there is room for: more than that is never held.
+            piece = decoder.decompress(waiting, min(_GZIP_PIECE, target.nbytes - filled + 1))
+            waiting = decoder.unconsumed_tail
+            if not piece and not waiting:
+                break  # cut off
+            if filled + len(piece) > target.nbytes:
+                raise _wrong_size(filled + len(piece), target)
+            target[filled : filled + len(piece)] = piece
+            filled += len(piece)
     except zlib.error as error:
         raise CorruptObject(f"A compressed blob is not readable: {error}.") from error
-    if len(data) == size and (not decoder.eof or decoder.unused_data):
+    if filled != target.nbytes:
+        raise _wrong_size(filled, target)
+    if not decoder.eof or decoder.unused_data:
         raise CorruptObject("A compressed blob does not end where its bytes end.")
-    return data
+
+
+def _wrong_size(size: int, target: memoryview) -> CorruptObject:
+    return CorruptObject(f"A blob holds {size} bytes where {target.nbytes} were recorded.")

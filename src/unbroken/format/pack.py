@@ -118,25 +118,37 @@ class PackWriter:
         return data
 
 
-def read_blob(data: bytes, *, entry: PackEntry | None = None, key: str = "") -> tuple[Digest, bytes]:
-    """Return digest and bytes of the blob whose entry (header and stored bytes) is `data`.
+def read_blob(data: bytes, *, key: str = "") -> tuple[Digest, bytes]:
+    """Return digest and bytes of the blob whose entry (header and stored bytes) is `data`: no index is needed.
 
-    Everything is checked: header, stored bytes, size and digest. With `entry`, the header must also
-    say what the index says.
+    Everything is checked: header, stored bytes, size and digest.
     """
-    found = _parse_entry(data[:ENTRY_BYTES], entry.offset if entry else 0, key=key)
-    if entry is not None and found != entry:
+    entry = _parse_entry(data, 0, key=key)
+    target = bytearray(entry.raw)
+    unpack(memoryview(data)[ENTRY_BYTES : entry.length], entry, memoryview(target), key=key)
+    return entry.digest, bytes(target)
+
+
+def check_entry(head: Buffer, entry: PackEntry, *, key: str = "") -> None:
+    """Raise `CorruptObject` unless the header of an entry says what the index says."""
+    if _parse_entry(head, entry.offset, key=key) != entry:
         raise CorruptObject(f"{key} differs from its index at {entry.offset}.", key=key, digest=entry.digest)
-    stored = memoryview(data)[ENTRY_BYTES : found.length]
-    if len(stored) != found.stored or zlib.crc32(stored) != found.crc:
-        raise _damaged(key, found)
+
+
+def unpack(stored: Buffer, entry: PackEntry, target: memoryview, *, key: str = "") -> None:
+    """Fill `target`, which has room for the blob, from its stored bytes; `CorruptObject` if they are not whole.
+
+    Stored bytes, size and digest are checked. A raw blob may lie in `target` already; of its stored bytes
+    the digest says all that their checksum could.
+    """
     try:
-        raw = decompress(found.codec, stored, found.raw)
+        if entry.codec is not BlobCodec.RAW and zlib.crc32(stored) != entry.crc:
+            raise _damaged(key, entry)
+        decompress(entry.codec, stored, target)
     except CorruptObject as error:
-        raise _damaged(key, found) from error
-    if not matches(raw, found.digest):
-        raise _damaged(key, found)
-    return found.digest, raw
+        raise _damaged(key, entry) from error
+    if not matches(target, entry.digest):
+        raise _damaged(key, entry)
 
 
 def encode_index(index: PackIndex) -> bytes:
@@ -215,7 +227,7 @@ def _entry_header(entry: PackEntry) -> bytes:
     return head + _CRC.pack(zlib.crc32(head))
 
 
-def _parse_entry(head: bytes, offset: int, *, key: str) -> PackEntry:
+def _parse_entry(head: Buffer, offset: int, *, key: str) -> PackEntry:
     if len(head) < ENTRY_BYTES:
         raise CorruptObject(f"{key or 'A pack'} is cut off at {offset}.", key=key)
     fields: tuple[bytes, int, int, int, int, int, bytes, int] = _ENTRY.unpack_from(head)
@@ -268,5 +280,5 @@ def _damaged(key: str, entry: PackEntry) -> CorruptObject:
 
 __all__ = [
     "ENTRY_BYTES", "HEADER_BYTES", "MAX_BLOB", "TAIL_BYTES", "PackEntry", "PackIndex", "PackWriter",
-    "decode_index", "encode_index", "read_blob", "read_index", "scan",
+    "check_entry", "decode_index", "encode_index", "read_blob", "read_index", "scan", "unpack",
 ]  # fmt: skip

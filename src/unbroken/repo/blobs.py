@@ -1,8 +1,7 @@
-"""Where the blobs of a run lie, and how they get out of the packs and into them.
+"""Where the blobs of a run lie.
 
 A blob is one chunk of an array. Manifests name blobs by digest; the indexes beside the packs say
-where each lies, possibly in several places. Every blob that is read is checked: its entry, its stored
-bytes, its size and its digest.
+where each lies, possibly in several places.
 
 Invariant: a pack is durable before its index is, and an index before anything that names its blobs.
 Not promised: that bytes of a pack which belong to other checkpoints are looked at.
@@ -10,8 +9,8 @@ Not promised: that bytes of a pack which belong to other checkpoints are looked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
@@ -20,9 +19,6 @@ from unbroken.repo.fault import ObjectFault
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
-READ_BYTES = 8 << 20
-"""Neighbouring blobs are read together, up to this many bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -30,14 +26,6 @@ class Location:
 
     pack: str
     entry: PackEntry
-
-
-@dataclass(frozen=True, slots=True)
-class BlobRead:
-    """The outcome of reading one blob: its bytes, or what is wrong with it."""
-
-    digest: Digest
-    outcome: bytes | ObjectFault
 
 
 @dataclass(slots=True)
@@ -109,30 +97,14 @@ class BlobIndex:
         """Return every place where a blob lies."""
         return self._places.get(digest, [])
 
-
-def read_blobs(index: BlobIndex, wanted: Mapping[Digest, int]) -> Iterator[BlobRead]:
-    """Read blobs given by digest and size; yield each once, in the order in which they lie.
-
-    A blob that is damaged in one place is read from another, if there is one.
-    """
-    problems: dict[str, ObjectFault | None] = {}
-    remaining = {digest: list(index.places(digest)) for digest in wanted}
-    faults: dict[Digest, ObjectFault] = {}
-    while remaining:
-        this_time: list[tuple[Digest, Location]] = []
-        for digest, places in list(remaining.items()):
-            if places:
-                this_time.append((digest, places.pop(0)))
-            else:
-                del remaining[digest]
-                yield BlobRead(digest, faults.get(digest) or _nowhere(index, digest))
-        for digest, outcome in _read_places(index, this_time, wanted, problems):
-            if isinstance(outcome, ObjectFault):
-                index.suspect.add(digest)
-                faults.setdefault(digest, outcome)
-            else:
-                del remaining[digest]
-                yield BlobRead(digest, outcome)
+    def nowhere(self, digest: Digest) -> ObjectFault:
+        """Return why a blob that lies in no place cannot be had."""
+        # Most likely it lies in a pack whose index is damaged.
+        for fault in self.damaged.values():
+            return ObjectFault(
+                "", fault.key, digest, f"{fault.problem} Blob {digest[:19]} cannot be found without it."
+            )
+        return ObjectFault("", layout.PACKS, digest, f"No pack holds blob {digest[:19]}.")
 
 
 def pack_fault(store: ByteStore, index: PackIndex) -> ObjectFault | None:
@@ -166,71 +138,3 @@ def _read_index(store: ByteStore, name: str) -> PackIndex:
 def _pack_size(index: PackIndex) -> int:
     blobs = sum(entry.length for entry in index.entries)
     return pack.HEADER_BYTES + blobs + len(pack.encode_index(index)) + pack.TAIL_BYTES
-
-
-def _nowhere(index: BlobIndex, digest: Digest) -> ObjectFault:
-    # A blob that no readable index knows most likely lies in a pack whose index is damaged.
-    for fault in index.damaged.values():
-        return ObjectFault(
-            "", fault.key, digest, f"{fault.problem} Blob {digest[:19]} cannot be found without it."
-        )
-    return ObjectFault("", layout.PACKS, digest, f"No pack holds blob {digest[:19]}.")
-
-
-def _read_places(
-    index: BlobIndex,
-    places: list[tuple[Digest, Location]],
-    wanted: Mapping[Digest, int],
-    problems: dict[str, ObjectFault | None],
-) -> Iterator[tuple[Digest, bytes | ObjectFault]]:
-    by_pack: dict[str, list[tuple[Digest, PackEntry]]] = {}
-    for digest, place in places:
-        by_pack.setdefault(place.pack, []).append((digest, place.entry))
-    for name, entries in by_pack.items():
-        key = layout.pack(name)
-        if name not in problems:
-            problems[name] = pack_fault(index.store, index.packs[name])
-        if (problem := problems[name]) is not None:
-            yield from ((digest, replace(problem, digest=digest)) for digest, _ in entries)
-            continue
-        entries.sort(key=lambda pair: pair[1].offset)
-        for run in _runs(entries):
-            first, last = run[0][1], run[-1][1]
-            try:
-                data = memoryview(
-                    index.store.get_range(key, first.offset, last.offset + last.length - first.offset)
-                )
-            except ObjectMissing as error:
-                yield from ((digest, ObjectFault("", key, digest, error.message)) for digest, _ in run)
-                continue
-            for digest, entry in run:
-                at = entry.offset - first.offset
-                yield digest, _checked(data[at : at + entry.length], entry, wanted[digest], key)
-
-
-def _checked(data: memoryview, entry: PackEntry, size: int, key: str) -> bytes | ObjectFault:
-    try:
-        digest, raw = pack.read_blob(bytes(data), entry=entry, key=key)
-    except (CorruptObject, UnsupportedFormat) as error:
-        return ObjectFault("", key, entry.digest, error.message)
-    if len(raw) != size:
-        return ObjectFault(
-            "", key, digest, f"Blob {digest[:19]} in {key} has {len(raw)} bytes where {size} were recorded."
-        )
-    return raw
-
-
-def _runs(entries: list[tuple[Digest, PackEntry]]) -> Iterator[list[tuple[Digest, PackEntry]]]:
-    """Group neighbours, so that many small blobs cost one read."""
-    run: list[tuple[Digest, PackEntry]] = []
-    for pair in entries:
-        entry = pair[1]
-        if run:
-            first, last = run[0][1], run[-1][1]
-            adjacent = last.offset + last.length == entry.offset
-            if not adjacent or entry.offset + entry.length - first.offset > READ_BYTES:
-                yield run
-                run = []
-        run.append(pair)
-    if run:
-        yield run

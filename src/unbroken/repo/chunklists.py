@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from unbroken.errors import CorruptObject
 from unbroken.format.chunks import ChunkList, read_list
-from unbroken.repo.blobs import BlobIndex, read_blobs
-from unbroken.repo.fault import ObjectFault
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.fetch import Destination, fetch_blobs
 from unbroken.types import Digest
 
 
@@ -43,12 +43,14 @@ class ChunkLists:
         self.known = {name: chunks for name, chunks in self.known.items() if name in names}
 
     def _fetch(self, wanted: Mapping[Digest, int]) -> dict[Digest, bytes]:
-        found: dict[Digest, bytes] = {}
-        for read in read_blobs(self.index, wanted):
-            if isinstance(read.outcome, ObjectFault):
-                raise read.outcome.error()
-            found[read.digest] = read.outcome
-        return found
+        found = {digest: bytearray(size) for digest, size in wanted.items()}
+        destinations = {
+            digest: Destination(len(place), (memoryview(place),)) for digest, place in found.items()
+        }
+        for fetched in fetch_blobs(self.index, destinations):
+            if fetched.fault is not None:
+                raise fetched.fault.error()
+        return {digest: bytes(place) for digest, place in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

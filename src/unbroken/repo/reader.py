@@ -7,6 +7,7 @@ for it; loading stops at the first fault, verifying collects them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -22,13 +23,14 @@ from unbroken.format.manifest import Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo import birth
-from unbroken.repo.blobs import BlobIndex, read_blobs
+from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.fault import ObjectFault
+from unbroken.repo.fetch import Destination, fetch_blobs
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.seal import seal
-from unbroken.state.snapshot import Base, Blob, Bytes, Component, Promise, Snapshot
+from unbroken.state.snapshot import Base, Blob, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
@@ -125,10 +127,9 @@ class Reader:
                         sizes[digest] = size
             except (CorruptObject, UnsupportedFormat) as error:
                 yield ObjectFault(entry.component, self._key(name), entry.digest, error.message)
-        for read in read_blobs(self._index, sizes):
-            if isinstance(read.outcome, ObjectFault):
-                fault = read.outcome
-                yield ObjectFault(user.get(read.digest, ""), fault.key, read.digest, fault.problem)
+        for fetched in fetch_blobs(self._index, {name: Destination(size) for name, size in sizes.items()}):
+            if (fault := fetched.fault) is not None:
+                yield replace(fault, component=user.get(fetched.digest, ""))
 
     def _file_names(self, wanted: Collection[str]) -> dict[str, str]:
         """Return the file of every component's document; `ConfigError` if a wanted one is not there."""
@@ -164,24 +165,21 @@ class Reader:
     def _blobs(self, found: dict[str, Document]) -> dict[str, list[Blob]]:
         self._index.refresh()
         blobs: dict[str, list[Blob]] = {}
-        targets: dict[Digest, list[Bytes]] = {}
-        sizes: dict[Digest, int] = {}
+        places: dict[Digest, list[memoryview]] = {}
         for name, read in found.items():
             blobs[name] = []
             for ref in read.blobs:
                 chunks = self._chunks_of(ref)
                 blob = np.empty(ref.size, np.uint8)
                 blobs[name].append(blob)
+                memory = blob.data
                 for i, digest in enumerate(chunks):
-                    part = blob[i * ref.chunk : i * ref.chunk + ref.size_of(i)]
-                    targets.setdefault(digest, []).append(part)
-                    sizes[digest] = part.nbytes
-        for result in read_blobs(self._index, sizes):
-            if isinstance(result.outcome, ObjectFault):
-                raise result.outcome.error()
-            content = np.frombuffer(result.outcome, np.uint8)
-            for part in targets[result.digest]:
-                part[:] = content
+                    at = i * ref.chunk
+                    places.setdefault(digest, []).append(memory[at : at + ref.size_of(i)])
+        wanted = {name: Destination(parts[0].nbytes, tuple(parts)) for name, parts in places.items()}
+        for fetched in fetch_blobs(self._index, wanted):
+            if fetched.fault is not None:
+                raise fetched.fault.error()
         return blobs
 
     def _chunks_of(self, ref: BlobRef) -> Iterable[Digest]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.store.proxy import Proxy
 from tests.store.servers import Azurite, Rclone, SeaweedFS, Server
 
 
@@ -28,3 +29,12 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield from _running(Rclone, tmp_path_factory)
+
+
+@pytest.fixture
+def through(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of SeaweedFS; stores that are made while it is used go through it."""
+    with Proxy(seaweedfs.port) as proxy:
+        for name, value in seaweedfs.environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        yield proxy

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.store.servers import Server
-from unbroken.store.base import ByteStore
+from unbroken.errors import StoreError
+from unbroken.format.buffers import Content
+from unbroken.store.base import ByteStore, put_all
 from unbroken.store.object import ObjectStore
 from unbroken.testing.store_suite import StoreSuite
 
@@ -25,6 +28,33 @@ class ObjectStoreSuite(StoreSuite):
 
     def reopen(self, store: ByteStore) -> ObjectStore:
         return ObjectStore(f"{self.url}/a prefix", below="run 1")
+
+    def test_names_appear_after_all_contents(self, store: ByteStore) -> None:
+        """A bucket has no way to show several names at once. The last one comes last."""
+        names = [f"d/{number}" for number in range(20)]
+        seen: list[list[str]] = []
+
+        def contents() -> Iterator[tuple[str, Content]]:
+            yield from ((name, b"x") for name in names)
+            seen.append(store.list())
+            yield "manifest", b"last"
+
+        put_all(store, contents())
+        assert "manifest" not in seen[0]
+        assert store.list() == sorted([*names, "manifest"])
+
+    def test_one_content_that_fails_leaves_none_of_them(self, store: ByteStore) -> None:
+        """Nor can it take back those that are there. The last one is not."""
+
+        def broken() -> Iterator[bytes]:
+            yield b"half"
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            put_all(store, [("d/1", b"new"), ("e/3", broken()), ("manifest", b"last")])
+        with pytest.raises(StoreError):
+            put_all(store, [("d/1", b"new"), ("../2", b"new"), ("manifest", b"last")])
+        assert set(store.list()) <= {"d/1"}
 
 
 class TestS3(ObjectStoreSuite):

@@ -104,19 +104,21 @@ class SupportsPutAll(Protocol):
         """Write the objects. The last name appears once all the others are durable; those before it, in any order.
 
         The content of one is read to its end before the next one is asked for. When it returns, all are
-        durable; after an error any of them may be there.
+        durable; after an error some of them may be there. A store in a directory promises more: no name
+        appears before all contents are durable, and after an error in a content none does.
         """
         ...
 
 
 @runtime_checkable
 class SupportsDeleteAll(Protocol):
-    """Can delete several objects with one wait for the disk, or with one request."""
+    """Can delete several objects with one wait for the disk."""
 
     def delete_all(self, keys: Iterable[str]) -> None:
-        """Delete the objects, in any order; when it returns, all deletions are durable.
+        """Delete the objects in this order; when it returns, all deletions are durable.
 
-        What has to be gone before something else is deleted by a call of its own.
+        Each is deleted before the next key is asked for: whoever deletes makes sure before each that he
+        still may.
         """
         ...
 
@@ -163,7 +165,7 @@ def put_all(store: ByteStore, items: Iterable[tuple[str, Content]]) -> None:
 
 
 def delete_all(store: ByteStore, keys: Iterable[str]) -> None:
-    """Delete several objects, in any order."""
+    """Delete several objects in this order, each before the next key is asked for."""
     if isinstance(store, SupportsDeleteAll):
         store.delete_all(keys)
         return

@@ -96,11 +96,15 @@ class HintedStore:
 
     def delete_all(self, keys: Iterable[str]) -> None:
         """See `SupportsDeleteAll`."""
-        keys = list(keys)
-        for key in keys:
-            if self._of(key) is self._here:
-                self._here.delete(key)
-        base.delete_all(self._store, [key for key in keys if not self.is_local(key)])
+
+        def elsewhere() -> Iterator[str]:
+            for key in keys:
+                if self._of(key) is self._here:
+                    self._here.delete(key)
+                else:
+                    yield key
+
+        base.delete_all(self._store, elsewhere())
 
     def _of(self, key: str) -> ByteStore:
         return self._here if check_key(key) in self._hints else self._store

@@ -10,6 +10,8 @@ Importing this module needs the extra `cloud`; `repo/roots.py` does it for a roo
 - Large content goes up in parts. The object appears when the last part is confirmed, or not at all.
 - `put_if_absent` is one conditional request. Where an attempt got no answer and a later one says that the
   name is taken, it may be ours: that is an error ("unknown"), never "somebody else was first".
+- Deletions go one by one: the writer looks before each whether the run is still his, and a request for a
+  thousand would let one that has lost it delete a thousand (docs/design/008-overtaken-writers.md).
 - Large reads are done in ranges, side by side, all of one version of the object.
 
 Not promised: that parts of an upload that was cut off vanish by themselves. They cost money and no
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -42,6 +44,7 @@ from unbroken.store.retry import Retry
 if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import ObjectStore as Client
+    from obstore.store import RetryConfig
 
 T = TypeVar("T")
 
@@ -51,9 +54,6 @@ AT_ONCE: Final = 8
 """Requests side by side."""
 PARTS_AT_ONCE: Final = 4
 """Parts of one upload in memory."""
-BATCH: Final = 1000
-"""Deletions in one request, the most that S3 takes."""
-RETRY_SECONDS: Final = 25
 
 
 class ObjectStore:
@@ -69,9 +69,9 @@ class ObjectStore:
         self._below = check_prefix(below)
         self._retry = retry or Retry()
         self._part = part
-        self._client = _client(url, retries=0)
+        self._client = _client(url, {"max_retries": 0})
         # The parts of an upload are repeated by the client: it alone has them.
-        self._patient = _client(url, retries=5)
+        self._patient = _client(url, _patience(self._retry))
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.where!r})"
@@ -110,6 +110,7 @@ class ObjectStore:
 
     def read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
         """Fill `parts` with the bytes from `offset` on, side by side if they are many."""
+        parts = [part.cast("B") for part in parts]
         length = sum(part.nbytes for part in parts)
         check_range(key, offset, length)
         if length <= self._part:
@@ -159,6 +160,7 @@ class ObjectStore:
         """
         held: tuple[str, bytes] | None = None
         waiting: set[Future[None]] = set()
+        seen: set[str] = set()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unbroken-uploads") as pool:
             try:
                 for key, data in items:
@@ -167,7 +169,9 @@ class ObjectStore:
                     if held is not None:
                         waiting.add(pool.submit(self._put_small, *held))
                         held = None
-                    waiting = _checked(waiting, all_of_them=large is not None)
+                    # A large one may be the last; one of a key that was there before must come after it.
+                    waiting = _checked(waiting, all_of_them=large is not None or key in seen)
+                    seen.add(key)
                     if large is None:
                         held = key, small
                     else:
@@ -231,29 +235,21 @@ class ObjectStore:
 
         def read() -> Names:
             found = obstore.list_with_delimiter(self._client, path)
-            return [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
+            # Some servers go on showing a prefix for a while after the last object in it is gone.
+            prefixes = (below for below in found["common_prefixes"] if self._holds_any(below))
+            return [*prefixes, *(entry["path"] for entry in found["objects"])]
 
         names = {entry.rpartition("/")[2] for entry in self._call("listing", prefix, read)}
         return sorted(filter(is_key, names))
 
     def delete(self, key: str) -> None:
         """Delete the object. It is no error if there is none."""
-        self._delete([self._path(key)], key)
+        path = self._path(key)
+        with suppress(ObjectMissing):
+            self._call("deleting", key, lambda: obstore.delete(self._client, path))
 
-    def delete_all(self, keys: Iterable[str]) -> None:
-        """Delete the objects, many with one request, in any order."""
-        paths = [self._path(key) for key in keys]
-        for start in range(0, len(paths), BATCH):
-            batch = paths[start : start + BATCH]
-            self._delete(batch, self._key(batch[0]))
-
-    def _delete(self, paths: Names, key: str) -> None:
-        try:
-            self._call("deleting", key, lambda: obstore.delete(self._client, paths))
-        except ObjectMissing:
-            if len(paths) > 1:  # some stores stop at one that is gone
-                for path in paths:
-                    self._delete([path], self._key(path))
+    def _holds_any(self, path: str) -> bool:
+        return any(page for page in obstore.list(self._client, path, chunk_size=1))
 
     def _put_small(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -326,11 +322,9 @@ class ObjectStore:
         return path[len(self._below) + 1 :] if self._below else path
 
 
-def _client(url: str, *, retries: int) -> Client:
+def _client(url: str, retries: RetryConfig) -> Client:
     try:
-        return from_url(
-            url, retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=RETRY_SECONDS)}
-        )
+        return from_url(url, retry_config=retries)
     except BaseError as error:
         missing = "Account must be specified" in str(error)
         raise ConfigError(
@@ -339,6 +333,18 @@ def _client(url: str, *, retries: int) -> Client:
             if missing
             else "Write s3://bucket/prefix, gs://bucket/prefix or az://container/prefix.",
         ) from None
+
+
+def _patience(retry: Retry) -> RetryConfig:
+    """Return the same number of attempts, in the client's words."""
+    return {
+        "max_retries": retry.attempts - 1,
+        "retry_timeout": timedelta(seconds=retry.within),
+        "backoff": {
+            "init_backoff": timedelta(seconds=retry.first),
+            "max_backoff": timedelta(seconds=retry.most),
+        },
+    }
 
 
 def _blocks(data: Content, size: int) -> Iterator[bytes]:

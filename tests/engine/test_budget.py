@@ -190,16 +190,35 @@ def test_where_both_cannot_hold_the_figures_and_the_next_step_are_said_once() ->
     assert max(outcome.losses) <= 300
 
 
-@pytest.mark.parametrize("taken", ["max_loss", "max_overhead"])
-def test_the_advice_holds(taken: str) -> None:
-    (text,) = simulate(BOTH, lambda _n: DEAR, saves=10).said
-    advised = dict(re.findall(r'(max_loss|max_overhead)="?(\d[\w.]*\w)', text))
-    every = (
-        Every(max_loss=advised["max_loss"], max_overhead=0.02)
-        if taken == "max_loss"
-        else Every(max_loss="5min", max_overhead=float(advised["max_overhead"]))
-    )
-    assert simulate(every, lambda _n: DEAR, saves=10).said == []
+@given(
+    blocked=st.floats(0, 50),
+    durable=st.floats(0.1, 400),
+    retention=st.floats(0, 20),
+    max_loss=st.floats(20, 600),
+    max_overhead=st.floats(0.01, 0.9),
+)
+def test_the_advice_holds(
+    blocked: float, durable: float, retention: float, max_loss: float, max_overhead: float
+) -> None:
+    cost = Cost(blocked, durable, durable + retention)
+    every = Every(max_loss=max_loss, max_overhead=max_overhead)
+    for text in simulate(every, lambda _n: cost, saves=5, step=1.0).said:
+        advised = dict(re.findall(r'(max_loss|max_overhead)="?(\d[\w.]*\w)', text.partition(" Give ")[2]))
+        assert "max_loss" in advised
+        if "cannot be held" in text:
+            longer = Every(max_loss=advised["max_loss"])
+        else:
+            longer = Every(max_loss=advised["max_loss"], max_overhead=max_overhead)
+        assert simulate(longer, lambda _n: cost, saves=8, step=1.0).said == []
+        if "max_overhead" in advised:
+            more = Every(max_loss=max_loss, max_overhead=float(advised["max_overhead"]))
+            assert simulate(more, lambda _n: cost, saves=8, step=1.0).said == []
+
+
+def test_no_share_is_advised_that_is_none() -> None:
+    (text,) = simulate(Every(max_loss=300, max_overhead=0.5), lambda _n: Cost(0, 140, 140), saves=5).said
+    assert "which is 100 % of the time" in text
+    assert "max_overhead=" not in text
 
 
 def test_a_save_slower_than_the_interval_is_said_and_saves_follow_without_a_pause() -> None:

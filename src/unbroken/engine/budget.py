@@ -168,9 +168,10 @@ class Budget:
         if at_risk < 2 * self._told_loss:
             return ""
         self._told_loss = at_risk
+        durable = told(_expected(self._durable))
         return (
-            f"A loss of at most {told(max_loss)} cannot be held: a save takes {told(_expected(self._durable))} until it is"
-            f" durable, and the next begins only after it, so up to {told(at_risk)} of work are at risk."
+            f"A loss of at most {told(max_loss)} cannot be held: a save takes {durable} until it is durable,"
+            f" and the next begins only after it, so up to {told(at_risk)} of work are at risk."
             " Saves follow each other without a pause."
             f" Give max_loss={_above(at_risk)}, or a root that is written faster."
         )
@@ -183,12 +184,13 @@ class Budget:
         if limit is None or share <= limit or share < 2 * self._told_share:
             return ""
         self._told_share = share
+        other = math.ceil(share * 1000) / 1000
         enough = (blocked + busy) / limit - blocked + HEADROOM * _expected(self._durable) + self._longest
         return (
             f"A loss of at most {told(max_loss)} and {percent(limit)} of the time for saving cannot both be held:"
             f" training stands still for {told(blocked)} and the writer works for {told(busy)} every"
             f" {told(blocked + pause)}, which is {percent(share)} of the time. The bound on the loss is kept."
-            f" Give max_loss={_above(enough)}, or max_overhead={math.ceil(share * 1000) / 1000:g}."
+            f" Give max_loss={_above(enough)}" + (f", or max_overhead={other:g}." if other < 1 else ".")
         )
 
 

@@ -1,10 +1,11 @@
 # make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
 # make test     all tests
 # make check    lint, types, layering
+# make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes (ONLY=a,c for parts)
 # make coverage branch coverage of the core
 # make clean    remove what these made
 
-.PHONY: demo test check coverage clean
+.PHONY: demo test check coverage bench clean
 
 demo:
 	@scripts/install demo
@@ -19,6 +20,9 @@ check:
 coverage:
 	@scripts/coverage
 
+bench:
+	@scripts/bench $(if $(ONLY),--only $(ONLY))
+
 clean:
 	rm -rf .venv demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests demo examples -name __pycache__ -prune -exec rm -rf {} +
+	find src tests demo examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,143 @@
+"""The command: measure, then write the page and its data.
+
+python -m benchmarks                    everything; less than 20 minutes on two quiet cores
+python -m benchmarks --only a,c         parts of it; `--help` lists them
+python -m benchmarks --quick            tiny sizes, to see that everything works; says nothing about speed
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import machine, page
+from benchmarks.child import Order, failed
+from benchmarks.memory import ALLOCATOR
+from benchmarks.plan import PARTS, jobs
+from benchmarks.records import FULL, QUICK, Job, Results, Row, Sizes
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+
+
+class Bench:
+    """One run of the benchmarks in a temporary folder, which is removed whatever happens."""
+
+    def __init__(self, folder: Path, sizes: Sizes) -> None:
+        self._folder = folder
+        self._sizes = sizes
+        self._frames = folder / "frames.npy"
+
+    def record_frames(self) -> None:
+        """Play the games once for all processes: enough for every row of the buffer, and for the new ones."""
+        count = self._sizes.frame_rows + self._sizes.frame_rows // 5 + 64
+        if self._run("-m", "benchmarks.frames", str(self._frames), str(count)):
+            raise SystemExit("No frames could be recorded; see above.")
+
+    def measure(self, wanted: list[Job]) -> list[Row]:
+        """Measure some jobs in one new process; each gets a row, whatever happens to the process."""
+        order, results = self._folder / "order.json", self._folder / "results.jsonl"
+        asked = Order(
+            jobs=wanted,
+            sizes=self._sizes,
+            frames=str(self._frames),
+            folder=str(self._folder / "measured"),
+        )
+        order.write_bytes(msgspec.json.encode(asked))
+        results.write_bytes(b"")
+        status = self._run("-m", "benchmarks.child", str(order), str(results))
+        rows: list[Row] = [msgspec.json.decode(line, type=Row) for line in results.read_bytes().splitlines()]
+        shutil.rmtree(self._folder / "measured", ignore_errors=True)
+        rest = wanted[len(rows) :]
+        return rows + [failed(job, f"the measuring process ended with status {status}") for job in rest]
+
+    def _run(self, *arguments: str) -> int:
+        environment = {
+            **os.environ,
+            **ALLOCATOR,
+            "OMP_NUM_THREADS": str(self._sizes.threads),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(PAGE.parent.parent), os.environ.get("PYTHONPATH", "")])
+            ),
+        }
+        done = subprocess.run([sys.executable, *arguments], env=environment, stdout=sys.stderr, check=False)
+        return done.returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks; the exit status is 0 if everything came back that was saved."""
+    given = _parser().parse_args(arguments)
+    sizes = QUICK if given.quick else FULL
+    if given.rows:
+        sizes = msgspec.structs.replace(sizes, frame_rows=given.rows)
+    wanted = jobs(tuple(given.only))
+    # Quick: one process for all, since imports would take most of the time.
+    groups = [wanted] if given.quick else [[job] for job in wanted]
+    load, started = os.getloadavg()[0], time.monotonic()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=given.folder) as name:
+        bench = Bench(Path(name), sizes)
+        bench.record_frames()
+        for number, group in enumerate(groups, 1):
+            print(f"[{number}/{len(groups)}] {_names(group)}", file=sys.stderr)
+            rows += bench.measure(group)
+        about = machine.describe(Path(name))
+    results = Results(
+        command=shlex.join(["python", "-m", "benchmarks", *(arguments or sys.argv[1:])]),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        seconds=time.monotonic() - started,
+        load_before=load,
+        load_after=os.getloadavg()[0],
+        quick=given.quick,
+        sizes=sizes,
+        machine=about,
+        rows=rows,
+    )
+    given.out.write_text(page.render(results), encoding="utf-8")
+    given.out.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    wrong = [row for row in rows if row.failure or not row.verified]
+    for row in wrong:
+        print(f"not verified: {row}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _names(group: list[Job]) -> str:
+    return str(group[0]) if len(group) == 1 else f"{len(group)} rows in one process"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="parts:\n" + "\n".join(f"  {name:8} {about}" for name, about in PARTS.items()),
+    )
+    parser.add_argument("--only", type=_parts, default=list(PARTS), help="parts, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: everything works, nothing is timed")
+    parser.add_argument("--rows", type=int, default=0, help="rows of the frame buffer (default 20,000)")
+    parser.add_argument(
+        "--folder", help="where to write: the disk to measure (default: that for temporary files)"
+    )
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page; its data lies beside it as .json")
+    return parser
+
+
+def _parts(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = sorted(set(names) - PARTS.keys())
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    return names
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""Where a benchmark ran: processor, kernel, file system, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.records import Machine
+
+PACKAGES = (
+    "unbroken",
+    "torch",
+    "numpy",
+    "stable_baselines3",
+    "torchrl",
+    "tensordict",
+    "orbax-checkpoint",
+    "jax",
+    "safetensors",
+    "ale-py",
+)
+
+
+def describe(folder: Path) -> Machine:
+    """Return what there is to know about this machine and the disk below `folder`."""
+    return Machine(
+        cpu=_field("/proc/cpuinfo", "model name"),
+        cores=len(os.sched_getaffinity(0)),
+        memory=int(_field("/proc/meminfo", "MemTotal").split()[0]) * 1024,
+        kernel=platform.release(),
+        file_system=_file_system(folder),
+        versions={
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in PACKAGES},
+        },
+    )
+
+
+def _field(file: str, name: str) -> str:
+    for line in Path(file).read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "unknown"
+
+
+def _file_system(folder: Path) -> str:
+    best, kind = Path(), "unknown"
+    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+        _, at, found, *_ = line.split()
+        mounted = Path(at)
+        if folder.resolve().is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
+            best, kind = mounted, found
+    return kind

@@ -1,0 +1,149 @@
+"""Unbroken as a contender. Whatever the benchmark knows of its inside stands in this file.
+
+Everything that is timed in the comparisons goes through `unbroken.Run`, as a person uses it. Two things are
+asked of the inside: to wait for the background, which a person never does, and what a save consists of.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import unbroken
+from benchmarks import page_cache
+from benchmarks.workloads import Workload
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.format import layout
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.repository import Repository
+from unbroken.types import Digest, Step
+
+JOB = "run"
+NEVER = 10**12
+PART_REPEATS = 5
+
+
+class Unbroken:
+    """A hand-written loop with `unbroken.Run`."""
+
+    name: ClassVar[str] = "Unbroken"
+    background: ClassVar[bool] = True
+    durable: ClassVar[bool] = True
+    needs_buffer: ClassVar[bool] = False
+
+    def __init__(self, workload: Workload, home: Path, *, keep_last: int = 2) -> None:
+        self._workload = workload
+        self._home = home
+        self._keep_last = keep_last
+        self._run: unbroken.Run | None = None
+        self._steps: Iterator[int] = iter(())
+
+    def prepare(self) -> None:
+        """Nothing: what is needed is imported when a run begins."""
+
+    def start(self) -> None:
+        """Enter the loop: the checkpoint of the start is committed before the first step."""
+        self._enter("auto")
+
+    def save(self) -> None:
+        """Go on to the top of the next iteration, where the state is copied."""
+        self._running().save()
+        next(self._steps)
+
+    def finish(self) -> None:
+        """Wait for the background."""
+        _engine(self._running()).wait()
+
+    def tidy(self) -> None:
+        """Nothing: a run removes its old checkpoints by itself."""
+
+    def leave(self) -> None:
+        """End the run in order."""
+        self.close()
+
+    def load(self) -> None:
+        """Enter the loop of a new run over the same directory."""
+        self._enter("must")
+
+    def close(self) -> None:
+        """End the run in order."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds of what a save that changes nothing consists of. Call it between two saves."""
+        engine = _engine(self._running())
+        run = engine._run
+        assert run is not None
+        return {
+            "walk": _median(engine._source.skeleton),
+            "pending record": _median(lambda: run.mark_pending(Step(0), "benchmark")),
+        }
+
+    def _enter(self, resume: Literal["auto", "must"]) -> None:
+        run = unbroken.Run(
+            self._home,
+            job=JOB,
+            every=NEVER,
+            keep_last=self._keep_last,
+            resume=resume,
+            quiet=True,
+        )
+        run.track(**self._workload.tracked())
+        self._run = run
+        with warnings.catch_warnings():
+            # The loop's frame is ours; what stands in it is no training.
+            warnings.simplefilter("ignore", unbroken.UntrackedWarning)
+            self._steps = iter(run.steps(NEVER))
+            next(self._steps)
+
+    def _running(self) -> unbroken.Run:
+        assert self._run is not None
+        return self._run
+
+
+def _engine(run: unbroken.Run) -> CheckpointEngine:
+    engine = run._engine
+    assert engine is not None
+    return engine
+
+
+def _median(act: Callable[[], object]) -> float:
+    taken: list[float] = []
+    for _ in range(PART_REPEATS):
+        started = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def blocked_in(root: Path, job: str = JOB) -> list[float]:
+    """Return how long each kept checkpoint has stopped its training, oldest first; those of its start and
+    its end are left out."""
+    repository = Repository.open(root, job)
+    commits = [commit for commit in reversed(repository.commits()) if commit.position == "step"]
+    return [repository.meta(commit).seconds_blocked for commit in commits]
+
+
+def live_bytes(root: Path) -> int:
+    """Return what the kept checkpoints need: stored bytes of the blobs that they name, and all files that
+    are no packs."""
+    repository = Repository.open(root, JOB)
+    blobs = BlobIndex(repository.store)
+    blobs.refresh()
+    named: set[Digest] = set()
+    for commit in repository.commits():
+        named.update(Digest(digest) for digest in repository.manifest(commit).blobs)
+    stored = {
+        entry.digest: entry.stored
+        for index in blobs.packs.values()
+        for entry in index.entries
+        if entry.digest in named
+    }
+    everything, packs = (page_cache.size(root / JOB / part) for part in ("", layout.PACKS))
+    return everything - packs + sum(stored.values())

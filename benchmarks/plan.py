@@ -1,0 +1,45 @@
+"""Which parts there are, and what is measured for each."""
+
+from __future__ import annotations
+
+from benchmarks import workloads
+from benchmarks.contenders import Contender
+from benchmarks.ours import Unbroken
+from benchmarks.peers import PEERS, DistributedAsync
+from benchmarks.records import Job, RestoreJob, SaveJob, StoreJob, TrainingJob
+
+_ALL: tuple[type[Contender], ...] = (Unbroken, *PEERS)
+CONTENDERS = {kind.__name__: kind for kind in _ALL}
+PARTS = {
+    "a": "Nature-CNN, Adam and a frame buffer, and the same with a grown buffer: saves",
+    "b": "actor, critics and a buffer of float32 vectors: saves",
+    "c": "a model with Adam and no buffer: saves",
+    "e": "(a) and (c): loads",
+    "sb3": "DQN on Pong with and without saves",
+    "growth": "the store of a growing run after many saves",
+}
+_SAVED = {"a": (workloads.ATARI, workloads.GROWN), "b": (workloads.VECTORS,), "c": (workloads.MODEL,)}
+_LOADS_ALIKE = DistributedAsync.__name__
+"""What it has written is read as what `Distributed` has."""
+
+
+def jobs(parts: tuple[str, ...]) -> list[Job]:
+    """Return what to measure, in order; contenders of one workload follow each other."""
+    found: list[Job] = []
+    for part in parts:
+        if part == "sb3":
+            found.append(TrainingJob())
+        elif part == "growth":
+            found.append(StoreJob())
+        elif part == "e":
+            for workload in (workloads.ATARI, workloads.MODEL):
+                found += [RestoreJob(workload, name) for name in _fit(workload) if name != _LOADS_ALIKE]
+        else:
+            for workload in _SAVED[part]:
+                found += [SaveJob(workload, name) for name in _fit(workload)]
+    return found
+
+
+def _fit(workload: str) -> list[str]:
+    has_buffer = workload != workloads.MODEL
+    return [name for name, kind in CONTENDERS.items() if has_buffer or not kind.needs_buffer]

@@ -1,0 +1,230 @@
+"""What a measuring process is asked for, and what it answers. Plain records; they travel as JSON.
+
+A row that went wrong carries `failure`; it is shown with the others and never left out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything a run measures."""
+
+    frame_rows: int
+    """Rows of the frame buffer; each is 28,224 bytes of observation."""
+    growth: int
+    """The grown frame buffer has so many times the rows, and the same number of new ones between saves."""
+    vector_rows: int
+    """Rows of the buffer of float32 vectors."""
+    layers: int
+    width: int
+    """The model without a buffer: so many square layers of this width."""
+    saves: int
+    """Counted saves, back to back."""
+    idle_saves: int
+    """Counted saves after `idle_seconds` of idleness."""
+    idle_seconds: float
+    loads: int
+    """Counted loads with a warm page cache, and with a cold one."""
+    store_saves: int
+    """Saves of the growing run whose store is measured."""
+    training_seconds: float
+    """Length of one training of the slow-down."""
+    training_interval: float
+    """Seconds between its saves."""
+    trainings: int
+    """Trainings with saves, and as many without, in turn."""
+    threads: int
+    """Threads that PyTorch computes with."""
+
+
+FULL = Sizes(
+    frame_rows=20_000,
+    growth=8,
+    vector_rows=1_000_000,
+    layers=20,
+    width=2048,
+    saves=5,
+    idle_saves=2,
+    idle_seconds=6.0,
+    loads=3,
+    store_saves=100,
+    training_seconds=65.0,
+    training_interval=30.0,
+    trainings=2,
+    threads=2,
+)
+QUICK = Sizes(
+    frame_rows=400,
+    growth=2,
+    vector_rows=5_000,
+    layers=2,
+    width=256,
+    saves=1,
+    idle_saves=1,
+    idle_seconds=0.1,
+    loads=1,
+    store_saves=5,
+    training_seconds=1.0,
+    training_interval=0.4,
+    trainings=1,
+    threads=1,
+)
+
+
+class SaveJob(msgspec.Struct, frozen=True, tag="save"):
+    """Save a workload again and again with one contender."""
+
+    workload: str
+    contender: str
+
+
+class RestoreJob(msgspec.Struct, frozen=True, tag="restore"):
+    """Bring a workload back again and again with one contender."""
+
+    workload: str
+    contender: str
+
+
+class StoreJob(msgspec.Struct, frozen=True, tag="store"):
+    """Save a growing run many times, prune, and weigh the store."""
+
+
+class TrainingJob(msgspec.Struct, frozen=True, tag="training"):
+    """Train with and without saves, in turn."""
+
+
+Job = SaveJob | RestoreJob | StoreJob | TrainingJob
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that the machine needs for what a save changed, measured just before that save."""
+
+    copy: float
+    """Copy into touched memory, one thread."""
+    copy_two: float
+    """The same, two threads."""
+    buffered: float
+    """Write through the page cache, fsync of file and directory."""
+    direct: float | None
+    """Write with O_DIRECT in blocks of 8 MiB, fsync; None where the file system has no O_DIRECT."""
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True):
+    """One save."""
+
+    blocked: float
+    """Seconds until training may go on and overwrite its memory."""
+    durable: float
+    """Seconds until every file is fsync'd."""
+    written: int
+    """Bytes of the files that it left."""
+    on_top: int
+    """Highest memory of the process while it went on, above what training alone had."""
+    limits: Limits | None = None
+
+
+class SaveRow(msgspec.Struct, frozen=True, kw_only=True, tag="save"):
+    """All saves of a workload by one contender."""
+
+    workload: str
+    contender: str
+    first: Save | None = None
+    """The first save of the process: everything, into an empty directory."""
+    back_to_back: list[Save] = []
+    after_idle: list[Save] = []
+    state: int = 0
+    """Bytes of the whole state."""
+    changed: int = 0
+    """Bytes that change between two saves."""
+    compressed: int = 0
+    """The same, each array compressed by zstd (level 3); 0 where it was not measured."""
+    parts: dict[str, float] = {}
+    """Seconds of what a save consists of, where a contender can tell."""
+    verified: bool = False
+    """Whether what was loaded equals what was saved, although training went on while it was written."""
+    failure: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """One load, and the same number of bytes read from one file just before it."""
+
+    seconds: float
+    fresh: float | None = None
+    """Read into memory that was not touched yet."""
+    touched: float | None = None
+    """Read into memory in use."""
+
+
+class RestoreRow(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
+    """All loads of a workload by one contender."""
+
+    workload: str
+    contender: str
+    warm: list[Load] = []
+    cold: list[Load] = []
+    state: int = 0
+    stored: int = 0
+    resident: int = 0
+    """Bytes of the files that stayed in the page cache after it was dropped; 0 if it was cold."""
+    verified: bool = False
+    failure: str = ""
+
+
+class StoreRow(msgspec.Struct, frozen=True, kw_only=True, tag="store"):
+    """The store of a run that grew."""
+
+    saves: int = 0
+    size: int = 0
+    """Bytes of all files after the last save."""
+    pruned: int | None = None
+    """The same after `unbroken prune`; None where there is no such command."""
+    live: int = 0
+    """Stored bytes of the blobs that the kept checkpoints name, and their other files."""
+    verified: bool = False
+    failure: str = ""
+
+
+class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, tag="training"):
+    """Trainings with and without saves. The first and the last save of each are outside the clock."""
+
+    steps: int = 0
+    plain: list[float] = []
+    saving: list[float] = []
+    """Seconds of the same number of steps."""
+    saves: list[int] = []
+    """Saves in each of those with saves."""
+    blocked: list[float] = []
+    """Seconds that each of those saves stopped the training, as the checkpoints tell."""
+    verified: bool = False
+    """Whether the trainings ended with the same weights: saving has not touched them."""
+    failure: str = ""
+
+
+Row = SaveRow | RestoreRow | StoreRow | TrainingRow
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the figures come from."""
+
+    cpu: str
+    cores: int
+    memory: int
+    kernel: str
+    file_system: str
+    versions: dict[str, str]
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the benchmarks."""
+
+    command: str
+    date: str
+    seconds: float
+    load_before: float
+    load_after: float
+    quick: bool
+    sizes: Sizes
+    machine: Machine
+    rows: list[Row]

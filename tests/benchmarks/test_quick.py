@@ -1,0 +1,77 @@
+"""The benchmark itself, at tiny sizes: every row runs, and what was loaded equals what was saved."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.plan import CONTENDERS, PARTS, jobs
+from benchmarks.records import RestoreRow, Results, SaveRow, StoreRow, TrainingRow
+from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
+
+ROOT = Path(__file__).parent.parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    out = folder / "page.md"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--folder", str(folder), "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert sorted(path.name for path in folder.iterdir()) == ["page.json", "page.md"], "left something behind"
+    return out
+
+
+@pytest.fixture(scope="module")
+def results(page: Path) -> Results:
+    return msgspec.json.decode(page.with_suffix(".json").read_bytes(), type=Results)
+
+
+def test_no_row_is_missing_and_all_are_verified(results: Results) -> None:
+    assert len(results.rows) == len(jobs(tuple(PARTS)))
+    assert [row for row in results.rows if row.failure or not row.verified] == []
+
+
+def test_everybody_saves_what_he_can(results: Results) -> None:
+    saved = {(row.workload, row.contender) for row in results.rows if isinstance(row, SaveRow)}
+    names = {kind.name for kind in CONTENDERS.values()}
+    plain = {kind.name for kind in CONTENDERS.values() if not kind.needs_buffer}
+    for workload in (ATARI, GROWN, VECTORS):
+        assert {contender for name, contender in saved if name == workload} == names
+    assert {contender for name, contender in saved if name == MODEL} == plain
+
+
+def test_every_kind_of_row_has_its_figures(results: Results) -> None:
+    for row in results.rows:
+        if isinstance(row, SaveRow):
+            assert row.first is not None
+            assert row.back_to_back and row.after_idle
+            assert all(0 < save.blocked <= save.durable and save.written for save in row.back_to_back)
+        elif isinstance(row, RestoreRow):
+            assert row.warm and row.cold and row.stored
+        elif isinstance(row, StoreRow):
+            assert row.live <= row.size
+        else:
+            assert isinstance(row, TrainingRow)
+            assert len(row.plain) == len(row.saving) == len(row.saves)
+
+
+def test_our_rows_stand_beside_the_limits_of_the_machine(results: Results) -> None:
+    ours = [row for row in results.rows if isinstance(row, SaveRow) and row.contender == "Unbroken"]
+    assert {row.workload for row in ours} == {ATARI, GROWN, VECTORS, MODEL}
+    for row in ours:
+        assert all(save.limits is not None for save in [*row.back_to_back, *row.after_idle])
+        assert 0 < row.compressed <= row.changed <= row.state
+
+
+def test_the_page_says_that_it_is_no_result(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "**No result**" in text
+    assert "failed" not in text

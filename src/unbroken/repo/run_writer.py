@@ -21,6 +21,8 @@ from unbroken.format.manifest import DocumentFormat
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.repo import birth, collect, fencing
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
 from unbroken.repo.process import Process
@@ -57,6 +59,8 @@ class RunWriter:
         self._token = token
         self._signing_key = signing_key
         self._checkpoints: CheckpointWriter | None = None
+        self._index = BlobIndex(store)
+        """For reading while the pen is lent."""
 
     @classmethod
     def open(
@@ -142,8 +146,15 @@ class RunWriter:
         return self.checkpoints.sweep(temporary_seconds=temporary_seconds)
 
     def chunks(self, base: Base) -> ChunkList:
-        """Return the digests of the chunks of a saved array; see `CheckpointWriter.chunks`."""
-        return self.checkpoints.chunks(base)
+        """Return the digests of the chunks of a saved array, also while the pen is lent.
+
+        Raises:
+            CorruptObject: its chunk list is missing or damaged.
+        """
+        if self._checkpoints is not None:
+            return self._checkpoints.chunks(base)
+        self._index.refresh()
+        return ChunkLists(self._index).get(base.name, base.count)
 
     def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
         """Record durably that a save of `step` was started.

@@ -9,6 +9,7 @@ import pytest
 from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository, jobs
 from unbroken.repo.roots import BucketRoot, DirectoryRoot, root_of, state_directory
+from unbroken.store.base import SupportsLocalHints
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_hints_of_two_runs_never_meet(monkeypatch: pytest.MonkeyPatch, tmp_path:
         for url in ("s3://a/x", "s3://b/x", "gs://a/x", "s3://a")
         for job in ("job", "job-2")
     ]
-    paths = {store.hint_path("lock") for store in stores if hasattr(store, "hint_path")}
+    paths = {store.hint_path("lock") for store in stores if isinstance(store, SupportsLocalHints)}
     assert len(paths) == len(stores)
     assert all(path.is_relative_to(tmp_path) for path in paths)
     assert list(tmp_path.iterdir()) == [], "nothing is made before it is needed"

@@ -65,7 +65,7 @@ class Proxy:
     _answers: dict[str, bytes] = field(default_factory=dict[str, bytes])
     _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Proxy:  # noqa: PYI034 - Self needs Python 3.11
         self._listener = socket.create_server((HOST, 0))
         self.port = self._listener.getsockname()[1]
         self._start(self._accept)

@@ -271,6 +271,19 @@ def test_few_blocks_are_kept_and_used_again() -> None:
     assert sorted(blocks.take()[0] for _ in range(KEPT + 1)) == [0, *range(2, KEPT + 2)]
 
 
+def test_a_forked_child_has_blocks_of_its_own() -> None:
+    blocks = Blocks()
+    with blocks.borrowed() as block:
+        block[0] = 1
+    child = os.fork()
+    if not child:
+        with blocks.borrowed() as block:
+            block[0] = 2
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert blocks.take()[0] == 1
+
+
 # Reading
 
 

@@ -19,7 +19,7 @@ correctness; a rule of the bucket removes them (docs/design/010-object-stores.md
 """
 
 # Its types name a package that obstore itself can do without (arro3), for listings that are not used here.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class ObjectStore:
             self._call("deleting", key, lambda: obstore.delete(self._client, path))
 
     def _holds_any(self, path: str) -> bool:
-        return any(page for page in obstore.list(self._client, path, chunk_size=1))
+        return any(len(page) for page in obstore.list(self._client, path, chunk_size=1))
 
     def _put_small(self, key: str, data: bytes) -> None:
         path = self._path(key)

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.errors import InternalError, RunBusy, StoreUnavailable
+from unbroken.errors import Fenced, InternalError, RunBusy, StoreError, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo.lock import RunLock, read_lease
 from unbroken.repo.process import Process, current, identify
 from unbroken.repo.repository import Repository
+from unbroken.repo.roots import HINTS
 from unbroken.repo.seal import seal
+from unbroken.store.hinted import HintedStore
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
-from unbroken.types import Epoch
+from unbroken.types import Epoch, Step
 
 from .states import meta, snapshot
 
@@ -214,3 +216,72 @@ def test_a_store_that_fails_while_the_lock_is_taken_leaves_it_free(
     assert len(os.listdir("/proc/self/fd")) == open_before
     if at == "first":
         RunLock.acquire(LocalStore(tmp_path / "job"), job="job").release()
+
+
+class TestBucket:
+    """A run in a bucket: the lock lies on this machine, the record with the run."""
+
+    @pytest.fixture
+    def bucket(self) -> MemoryStore:
+        return MemoryStore()
+
+    def test_this_process_cannot_open_a_run_twice(self, bucket: MemoryStore, tmp_path: Path) -> None:
+        first = RunLock.acquire(on(bucket, tmp_path), job="job")
+        with pytest.raises(RunBusy, match="This process already writes"):
+            RunLock.acquire(on(bucket, tmp_path), job="job")
+        first.release()
+        RunLock.acquire(on(bucket, tmp_path), job="job").release()
+        assert bucket.list() == [], "the lock is no object of the run"
+
+    def test_another_process_of_this_machine_is_kept_off(self, bucket: MemoryStore, tmp_path: Path) -> None:
+        holding = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX);"
+        other = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"{holding} print('holding', flush=True); sys.stdin.read()",
+                tmp_path / "lock",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(RunBusy, match="another process"):
+            RunLock.acquire(on(bucket, tmp_path), job="job")
+        other.kill()
+        other.communicate()
+        RunLock.acquire(on(bucket, tmp_path), job="job").release()
+
+    def test_another_machine_takes_over_and_the_first_is_fenced(
+        self, bucket: MemoryStore, tmp_path: Path
+    ) -> None:
+        here = Repository.over(on(bucket, tmp_path / "here"), "job", create=True)
+        there = Repository.over(on(bucket, tmp_path / "there"), "job")
+        elsewhere = Process(os.getpid(), current().start, "another boot", "elsewhere")
+        with here.writer() as first, there.writer(owner=elsewhere) as second:
+            first.mark_pending(Step(1), "a hint on its own machine, which disturbs nobody")
+            with pytest.raises(Fenced, match="on elsewhere"):
+                first.write(snapshot(), meta(1))
+            commit = second.write(snapshot(), meta(2))
+        assert there.commits() == [commit]
+        assert there.pending() is None
+
+    def test_what_was_begun_is_known_on_this_machine_alone(self, bucket: MemoryStore, tmp_path: Path) -> None:
+        here = Repository.over(on(bucket, tmp_path / "here"), "job", create=True)
+        with here.writer() as writer:
+            writer.mark_pending(Step(7), "asked for")
+        pending = here.pending()
+        assert pending is not None
+        assert pending.step == 7
+        assert Repository.over(on(bucket, tmp_path / "there"), "job").pending() is None
+
+    def test_where_no_lock_can_lie_another_directory_is_asked_for(self, bucket: MemoryStore) -> None:
+        with pytest.raises(StoreError) as caught:
+            RunLock.acquire(on(bucket, Path("/proc/unbroken")), job="job")
+        assert "UNBROKEN_STATE_DIR" in caught.value.hint
+
+
+def on(bucket: MemoryStore, machine: Path) -> HintedStore:
+    """Return the bucket as a machine sees it that keeps its hints there."""
+    return HintedStore(bucket, LocalStore(machine), HINTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from unbroken.capture.source import policy_of_loaded
-from unbroken.capture.weights import not_finite
+from unbroken.capture.weights import BLOCK, not_finite
 from unbroken.state.policy import Policy
 from unbroken.state.walk import capture
 
@@ -27,6 +28,45 @@ def test_weights_that_are_not_finite_are_named(dtype: torch.dtype, value: float,
     with torch.no_grad():
         network.weight[0, size - 1] = value
     assert sick(network=network) == {"network/_parameters/weight": "policy_weights"}
+
+
+@pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 3 * BLOCK - 1, 3 * BLOCK])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_one_value_among_many_is_found_wherever_it_stands(dtype: torch.dtype, at: int) -> None:
+    flat = torch.zeros(3 * BLOCK + 1, dtype=dtype)
+    assert sick(network=holding(flat)) == {}
+    flat[at] = float("-inf")
+    assert sick(network=holding(flat)) == {"network/_parameters/weight": "policy_weights"}
+
+
+def test_infinities_that_cancel_are_found() -> None:
+    flat = torch.zeros(BLOCK)
+    flat[7], flat[8] = float("inf"), float("-inf")
+    assert sick(network=holding(flat))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_finite_values_whose_sum_is_not_are_healthy(dtype: torch.dtype) -> None:
+    flat = torch.full((3 * BLOCK,), torch.finfo(dtype).max, dtype=dtype)
+    assert sick(network=holding(flat)) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_looking_takes_no_memory_of_the_size_of_the_weights(dtype: torch.dtype) -> None:
+    state = capture({"network": holding(torch.zeros(64 * BLOCK, dtype=dtype))}, policy_of_loaded())
+    tracemalloc.start()
+    try:
+        assert not_finite(state) == {}
+        assert tracemalloc.get_traced_memory()[1] < 8 * BLOCK
+    finally:
+        tracemalloc.stop()
+
+
+def holding(weight: torch.Tensor) -> torch.nn.Module:
+    network = torch.nn.Module()
+    network.weight = torch.nn.Parameter(weight)
+    return network
 
 
 def test_integers_with_any_bits_are_healthy() -> None:

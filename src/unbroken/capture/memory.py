@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from unbroken.errors import NotCapturable
+from unbroken.state.memory import copy_all, overwrite
 from unbroken.state.nodes import INLINE_BYTES, Array, Coded, Tuple, Value, class_name
 from unbroken.state.snapshot import Bytes
 
@@ -39,6 +40,7 @@ _NUMPY: dict[torch.dtype, str] = {
     torch.complex128: "<c16", torch.bool: "|b1", torch.int8: "|i1", torch.int16: "<i2",
     torch.int32: "<i4", torch.int64: "<i8",
 }  # fmt: skip
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BITS = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -240,7 +242,12 @@ class Home:
             if start >= 0 and start + self.size <= storage.nbytes() and graft.claim(storage):
                 self._storage, self._start = storage, start
                 return
-        self._storage = self._bytes.to(device, copy=True).untyped_storage()
+        new = torch.empty_like(self._bytes, device=device)
+        if device.type == "cpu":
+            copy_all([(new.numpy(), self._bytes.numpy())])
+        else:
+            new.copy_(self._bytes)
+        self._storage = new.untyped_storage()
         self.fresh = True
 
     def view(self, geometry: Geometry) -> torch.Tensor | None:
@@ -285,13 +292,41 @@ def fill(target: torch.Tensor, source: torch.Tensor) -> None:
         for dimension, (n, stride) in enumerate(zip(target.shape, target.stride(), strict=True)):
             if n > 1 and stride == 0:  # torch does not copy into repeated elements
                 target, source = target.narrow(dimension, 0, 1), source.narrow(dimension, 0, 1)
-        if target.device.type == "cpu" and torch.equal(_flat_bytes(target), _flat_bytes(source)):
-            return  # perhaps a constant that the whole program shares, perhaps read-only
+        # What is there already is perhaps a constant that the whole program shares, perhaps read-only.
+        if target.device.type == "cpu":
+            if _lie_alike(target, source):
+                overwrite(_memory_of(target), _memory_of(source))
+                return
+            if torch.equal(_bits(target), _bits(source)):
+                return
         with torch.inference_mode(target.is_inference()):
             target.copy_(source)
 
 
+def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the elements of two tensors lie side by side, and in the same order."""
+    strides = tuple(a.stride())
+    alike = b.device.type == "cpu" and same_strides(a.shape, strides, b.stride())
+    return alike and Geometry(a.dtype, tuple(a.shape), strides).packed
+
+
+def _memory_of(tensor: torch.Tensor) -> Bytes:
+    """Return the memory of a tensor on the CPU whose elements lie side by side."""
+    memory: Bytes = _as_bytes(tensor).numpy()
+    return memory
+
+
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return _as_bytes(tensor.contiguous())
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     # The stride of a single element can be anything, and must be 1 to be seen as bytes.
-    dense = tensor.contiguous()
-    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a tensor as integers: NaN equals nothing, its bits do."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(_INTEGERS[tensor.itemsize])

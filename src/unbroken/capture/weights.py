@@ -9,7 +9,8 @@ alone: a constant may hold it from the beginning.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,11 @@ _DTYPES = {
     "complex64": "<c8",
     "complex128": "<c16",
 }
-_BFLOAT16_EXPONENT = 0x7F80
+_EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
+"""Numbers of which a sum says nothing (numpy has no bfloat16, and float16 overflows at once): not finite is what
+has every bit of the exponent set."""
+BLOCK = 1 << 18
+"""Values that are looked at together."""
 
 
 def not_finite(snapshot: Snapshot) -> dict[str, str]:
@@ -63,7 +68,7 @@ def _sick(component: Component) -> list[str]:
 def _finite(node: Value, component: Component, memories: dict[int, Coded]) -> bool:
     if isinstance(node, Array):
         dtype = dtypes.parse(node.d)
-        return dtype.kind not in "fc" or bool(np.isfinite(_bytes(node, component).view(dtype)).all())
+        return dtype.kind not in "fc" or _all_finite(_bytes(node, component).view(dtype))
     if not isinstance(node, Coded) or node.k != _TENSOR or not isinstance(node.v, Dict) or not node.v.v:
         return True
     fields = node.v.v
@@ -72,11 +77,30 @@ def _finite(node: Value, component: Component, memories: dict[int, Coded]) -> bo
         memory = memories.get(memory.to)
     if name not in _DTYPES or not isinstance(memory, Coded) or not isinstance(memory.v, Array):
         return True
-    values = _values(fields, np.dtype(_DTYPES[str(name)]), _bytes(memory.v, component))
-    if name == "bfloat16":
-        # Numpy has no such type: not finite is what has every bit of the exponent set.
-        return not bool((values & _BFLOAT16_EXPONENT == _BFLOAT16_EXPONENT).any())
-    return bool(np.isfinite(values).all())
+    return _all_finite(_values(fields, np.dtype(_DTYPES[str(name)]), _bytes(memory.v, component)), str(name))
+
+
+def _all_finite(values: NDArray[Any], name: str = "") -> bool:
+    """Whether no value is NaN or infinite. Looks at so many at a time that it needs no memory of their size."""
+    exponent = _EXPONENTS.get(name or values.dtype.name)
+    if exponent is not None:
+        values = values.view(np.uint16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block in _blocks(values):
+            if exponent is not None:
+                if (block & exponent == exponent).any():
+                    return False
+            # NaN and infinity stay in a sum, which needs no memory of its own. Finite values may overflow.
+            elif not np.isfinite(np.add.reduce(block)) and not np.isfinite(block).all():
+                return False
+    return True
+
+
+def _blocks(values: NDArray[Any]) -> Iterable[NDArray[Any]]:
+    """Yield all values, in the order in which they lie."""
+    # Its stubs speak of what it yields without these flags.
+    found: Any = np.nditer(values, ["external_loop", "buffered", "zerosize_ok"], buffersize=BLOCK)
+    return cast("Iterable[NDArray[Any]]", found)
 
 
 def _values(fields: dict[str, Value], dtype: np.dtype[Any], memory: NDArray[np.uint8]) -> NDArray[Any]:

@@ -6,56 +6,99 @@ does not fill the memory bus. They live only as long as one call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 THREADS = 2
 PIECE = 4 << 20
-"""Bytes that one thread copies at a time."""
+"""Bytes that one thread copies or compares at a time."""
 
 ALONE = 8 << 20
 """Up to so many bytes a second thread costs more than it saves."""
 
 BLOCK = 1 << 19
-"""Bytes that are compared at a time: they stay in a core's cache."""
+"""Bytes that are compared in one step: what it makes of them stays in a core's cache."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
+Result = TypeVar("Result")
 
 
 def copy_all(pairs: Sequence[tuple[Bytes, Bytes]]) -> None:
     """Copy the second of each pair into the first, of the same size."""
-    if sum(target.nbytes for target, _ in pairs) <= ALONE:
-        for target, source in pairs:
-            target[:] = source
+    for _ in _each(_copy, pairs):
+        pass
+
+
+def overwrite(target: Bytes, source: Bytes) -> None:
+    """Copy `source` into `target`, of the same size, unless the same bytes are there already."""
+    same = _common(target, source)
+    if same < target.nbytes:
+        copy_all([(target[same:], source[same:])])
+
+
+def same_bytes(left: Bytes, right: Bytes) -> bool:
+    """Whether two arrays hold the same bytes. Needs no memory of its own worth mentioning."""
+    return left.size == right.size and all(_each(_same, [(left, right)]))
+
+
+def bytes_of(array: NDArray[Any]) -> Bytes | None:
+    """Return the memory of an array as bytes, in the order in which it lies; None if there are holes in it."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1).view(np.uint8)
+    return array.T.reshape(-1).view(np.uint8) if array.flags.f_contiguous else None
+
+
+def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy the values of `source` into `target`, of the same shape and dtype."""
+    if target.nbytes > ALONE and target.flags.c_contiguous == source.flags.c_contiguous:
+        into, values = bytes_of(target), bytes_of(source)
+        if into is not None and values is not None:
+            copy_all([(into, values)])
+            return
+    target[...] = source
+
+
+def _each(
+    function: Callable[[Bytes, Bytes], Result], pairs: Sequence[tuple[Bytes, Bytes]]
+) -> Iterator[Result]:
+    """Call `function` on all pieces of the pairs, on threads if they are many. Whoever stops asking ends it."""
+    if sum(one.nbytes for one, _ in pairs) <= ALONE:
+        for one, other in pairs:
+            yield function(one, other)
         return
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-copy") as pool:
-        for copied in [pool.submit(_copy, target, source) for target, source in _pieces(pairs)]:
-            copied.result()
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-memory")
+    try:
+        for job in [pool.submit(function, one, other) for one, other in _pieces(pairs)]:
+            yield job.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _pieces(pairs: Sequence[tuple[Bytes, Bytes]]) -> Iterator[tuple[Bytes, Bytes]]:
+    for one, other in pairs:
+        for at in range(0, one.nbytes, PIECE):
+            yield one[at : at + PIECE], other[at : at + PIECE]
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
     target[:] = source
 
 
-def _pieces(pairs: Sequence[tuple[Bytes, Bytes]]) -> Iterator[tuple[Bytes, Bytes]]:
-    for target, source in pairs:
-        for at in range(0, target.nbytes, PIECE):
-            yield target[at : at + PIECE], source[at : at + PIECE]
+def _same(left: Bytes, right: Bytes) -> bool:
+    return _common(left, right) == left.nbytes
 
 
-def same_bytes(left: Bytes, right: Bytes) -> bool:
-    """Whether two arrays hold the same bytes. Needs no memory of its own worth mentioning."""
-    if left.size != right.size:
-        return False
-    whole = left.size // 8 * 8
-    if left[whole:].tobytes() != right[whole:].tobytes():
-        return False
-    for at in range(0, whole, BLOCK):
-        one, other = left[at : min(at + BLOCK, whole)], right[at : min(at + BLOCK, whole)]
-        if not np.array_equal(one.view(np.uint64), other.view(np.uint64)):
-            return False
-    return True
+def _common(left: Bytes, right: Bytes) -> int:
+    """Return how many leading bytes are surely the same, all of them if all are."""
+    for at in range(0, left.nbytes, BLOCK):
+        one, other = left[at : at + BLOCK], right[at : at + BLOCK]
+        whole = one.nbytes // 8 * 8
+        if not np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64)):
+            return at
+        if one[whole:].tobytes() != other[whole:].tobytes():
+            return at
+    return left.nbytes

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from unbroken.errors import CorruptObject
 from unbroken.state import dtypes
 from unbroken.state.arrays import memory_of
+from unbroken.state.memory import copy_array
 from unbroken.state.nodes import Array, ObjectArray, View, same
 from unbroken.state.planning.containers import plan_items
 from unbroken.types import MISSING
@@ -57,18 +58,20 @@ def plan_array(graft: Graft, node: Array, twin: object) -> Any:
         return graft.bind(node, _fresh_array(graft, node, content))
     target = own[: node.rows] if node.rows >= 0 else own
     if content.nbytes > COMPARE_UP_TO or target.tobytes() != content.tobytes():
-        graft.write(_fill_array, target, content)
+        graft.write(copy_array, target, content)
     return own
 
 
 def _fresh_array(graft: Graft, node: Array, content: NDArray[Any]) -> NDArray[Any]:
     if node.rows < 0:
-        return np.array(content, order="F" if node.o == "F" else "C", copy=True)
+        new = np.empty(content.shape, content.dtype, order="F" if node.o == "F" else "C")
+        copy_array(new, content)
+        return new
     _confirm(graft, node.s, content.itemsize, content.nbytes)
     if node.rows > node.s[0]:
         raise CorruptObject(f"{graft.place} has more rows written than it has.")
     whole = np.zeros(node.s, content.dtype, order="F" if node.o == "F" else "C")
-    whole[: node.rows] = content
+    copy_array(whole[: node.rows], content)
     return whole
 
 
@@ -78,10 +81,6 @@ def _confirm(graft: Graft, shape: tuple[int, ...], itemsize: int, held: int) -> 
         raise CorruptObject(
             f"{graft.place} claims a size of {list(shape)}, and the program has no such array."
         )
-
-
-def _fill_array(target: NDArray[Any], content: NDArray[Any]) -> None:
-    target[...] = content
 
 
 def plan_objects(graft: Graft, node: ObjectArray, twin: object) -> Any:
@@ -152,7 +151,7 @@ def _dense(graft: Graft, node: View, twin: object) -> Any:
     own = graft.use(node, twin, fits=fits)
     if own is MISSING:
         return graft.bind(node, np.array(content, copy=True))
-    graft.write(_fill_array, own, content)
+    graft.write(copy_array, own, content)
     return own
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,13 @@ def test_hints_of_two_runs_never_meet(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert len(paths) == len(stores)
     assert all(path.is_relative_to(tmp_path) for path in paths)
     assert list(tmp_path.iterdir()) == [], "nothing is made before it is needed"
+
+
+def test_without_the_client_of_object_stores_its_installation_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "unbroken.store.object", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match="needs obstore") as caught:
+        Repository.open("s3://bucket/x", "job")
+    assert caught.value.hint == 'Run: pip install "unbroken[cloud]"'

@@ -11,6 +11,7 @@ import base64
 import hmac
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -105,10 +106,15 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """Return the number of a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    """Return a port that is free now, from below those that the system hands out itself."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
         return port
 
 

@@ -1,0 +1,38 @@
+"""What a person is told who has not said enough for a bucket to be opened. No server is needed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from unbroken.errors import ConfigError, StoreError
+from unbroken.store.object import ObjectStore
+from unbroken.store.retry import Retry
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+
+
+def test_an_account_that_is_not_named() -> None:
+    with pytest.raises(ConfigError, match="az://container/x cannot be opened") as caught:
+        ObjectStore("az://container/x")
+    assert caught.value.hint == "Set AZURE_STORAGE_ACCOUNT_NAME."
+
+
+def test_an_endpoint_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    with pytest.raises(StoreError, match="AWS_ALLOW_HTTP=true"):
+        ObjectStore("s3://bucket", retry=Retry(attempts=1)).get("k")
+
+
+def test_it_says_where_it_is() -> None:
+    store = ObjectStore("gs://bucket/prefix/", below="run")
+    assert store.where == "gs://bucket/prefix/run"
+    assert repr(store) == "ObjectStore('gs://bucket/prefix/run')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -55,16 +56,18 @@ def test_contents_then_new_directories_then_names_then_directories(tmp_path: Pat
     store.put_all(items())
     packs, steps = tmp_path / "packs", tmp_path / "steps"
     temporary = [packs / ".tmp-1", packs / ".tmp-2", steps / "1/.tmp-3", steps / "1/.tmp-4"]
-    assert [call for call in system.calls if call[0] != "pwrite"] == [
-        ("mkdir", str(steps)),
-        ("mkdir", str(steps / "1")),
-        *((call, str(path)) for path in temporary for call in ("fsync", "close")),
-        ("fsync", str(tmp_path)),
-        ("fsync", str(steps)),
-        *(("replace", str(tmp_path / key)) for key in OBJECTS),
-        ("fsync", str(packs)),
-        ("fsync", str(steps / "1")),
-    ]
+    calls = [call for call in system.calls if call[0] != "pwrite"]
+    assert calls[:2] == [("mkdir", str(steps)), ("mkdir", str(steps / "1"))]
+    # These wait for the disk together, in whatever order.
+    assert sorted(calls[2:12]) == sorted(
+        [
+            *((call, str(path)) for path in temporary for call in ("fsync", "close")),
+            ("fsync", str(tmp_path)),
+            ("fsync", str(steps)),
+        ]
+    )
+    assert calls[12:16] == [("replace", str(tmp_path / key)) for key in OBJECTS]
+    assert sorted(calls[16:]) == [("fsync", str(packs)), ("fsync", str(steps / "1"))]
 
 
 def test_a_large_group_does_not_run_out_of_descriptors(tmp_path: Path) -> None:
@@ -127,22 +130,40 @@ def test_no_name_is_given_before_every_content_is_durable(tmp_path: Path) -> Non
 def test_a_content_that_cannot_be_written_leaves_no_trace_of_any(
     tmp_path: Path, call: str, nth: int, code: int, expected: type[StoreError]
 ) -> None:
-    seen = count()
-
-    def rule(name: str, path: str) -> int:
-        concerned = name == call and TEMPORARY in path
-        return code if concerned and next(seen) == nth else 0
-
+    tokens = map(str, count())
     LocalStore(tmp_path).put("packs/1", b"old")
     before = opened()
-    store = LocalStore(tmp_path, system=FailingSystem(rule))
+    system = FailingSystem(fail(call, code, path=f"{TEMPORARY}{nth}"))
+    store = LocalStore(tmp_path, system=system, token=lambda: next(tokens))
     with pytest.raises(expected) as caught:
-        store.put_all(items() if call != "pwrite" else OBJECTS.items())
+        store.put_all(items())
     assert caught.value.key == list(OBJECTS)[nth]
     assert store.list() == ["packs/1"]
     assert store.get("packs/1") == b"old"
     assert leftovers(tmp_path) == []
     assert opened() == before
+
+
+def test_of_several_errors_the_first_objects_is_reported(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, system=FailingSystem(fail("fsync", errno.EIO, path=TEMPORARY)))
+    with pytest.raises(StoreUnavailable) as caught:
+        store.put_all(items())
+    assert caught.value.key == "packs/1"
+    assert store.list() == []
+    assert leftovers(tmp_path) == []
+
+
+def test_where_no_thread_can_be_started_all_is_synced_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    system = RecordingSystem()
+    LocalStore(tmp_path, system=system).put_all(items())
+    assert sum(call == "fsync" and TEMPORARY in path for call, path in system.calls) == len(OBJECTS)
+    assert LocalStore(tmp_path).list() == sorted(OBJECTS)
 
 
 def test_a_name_that_cannot_be_given_ends_the_group_there(tmp_path: Path) -> None:

@@ -29,12 +29,9 @@ SIZES = [
     writing.LEAST - 1,
     writing.LEAST,
     writing.LEAST + 1,
-    BLOCK - 1,
     BLOCK,
-    BLOCK + 1,
     BLOCK + ALIGNMENT,
-    2 * BLOCK,
-    (KEPT + 2) * BLOCK + 12_345,
+    (KEPT + 1) * BLOCK + 12_345,
 ]
 
 
@@ -139,10 +136,8 @@ def resident(descriptor: int) -> int:
 @pytest.mark.parametrize("kind", [System, Refusing, RefusingLater, lambda: ShortCalls(3 * MEBIBYTE + 7)])
 def test_every_size_comes_back(tmp_path: Path, size: int, kind: Callable[[], System]) -> None:
     store = LocalStore(tmp_path, system=kind())
-    store.put_all([("large", pieces(size)), ("small", b"x")])
+    assert store.put_if_absent("large", pieces(size)) is True
     assert store.get("large") == content(size)
-    assert store.put_if_absent("whole", content(size)) is True
-    assert store.get("whole") == content(size)
 
 
 def test_what_is_large_passes_by_the_page_cache_but_for_its_end(tmp_path: Path) -> None:
@@ -252,7 +247,7 @@ def test_where_no_thread_can_be_started_it_is_written_all_the_same(
 
 def test_several_large_objects_at_once(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    sizes = [3 * BLOCK + number for number in range(4)]
+    sizes = [2 * BLOCK + number for number in range(3)]
     threads = [threading.Thread(target=store.put, args=(str(size), pieces(size))) for size in sizes]
     for thread in threads:
         thread.start()
@@ -294,7 +289,7 @@ def test_parts_are_filled_from_any_offset(tmp_path: Path, kind: Callable[[], Sys
     whole = content(size)
     LocalStore(tmp_path).put("k", whole)
     store = LocalStore(tmp_path, system=kind())
-    for offset in (0, 1, ALIGNMENT, BLOCK - 1, BLOCK, size - 5, size, size + 5):
+    for offset in (0, ALIGNMENT + 1, BLOCK - 1, size - 5, size):
         if cold:
             drop_cache(tmp_path / "k")
         memory = memoryview(bytearray(size))

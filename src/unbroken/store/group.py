@@ -3,9 +3,8 @@
 Order, and what it prevents:
 
 1. every content is written under a temporary name while it is produced, and the kernel is told to begin
-   with its own part at once. The sync of the first file then carries the others with it: on a file
-   system with a journal the following syncs find hardly anything left to wait for;
-2. every file is synced and closed, and so are the names of directories that are new;
+   with its own part at once: on a file system with a journal one commit then serves all files;
+2. every file is synced and closed, and the names of directories that are new are synced, several at a time;
 3. only then the names are given, in the order of the files: a crash leaves the first of them, whole;
 4. every directory is synced once.
 
@@ -15,14 +14,16 @@ Whatever fails, names that were not given yet are not given, and the temporary f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from unbroken.format.buffers import Content
 from unbroken.store.directories import Directories
 from unbroken.store.publish import Draft, Publisher, Temporary
 from unbroken.store.system import System, sync_directory
+from unbroken.store.together import run_together
 
 _MOST_OPEN = 64
 """Files that wait for their sync. A larger group is synced in parts: descriptors are few."""
@@ -126,24 +127,30 @@ class Group:
         return self._begin(key, attempts=attempts - 1)
 
     def _make_durable(self) -> None:
-        self._settle()
-        for path in sorted(self._unsynced):  # from above to below
-            with self._failures(self._unsynced[path]):
-                self._directories.sync_name(path)
+        self._settle([partial(self._sync_name, path, key) for path, key in self._unsynced.items()])
 
-    def _settle(self) -> None:
-        for member in self._members:
-            if isinstance(member.file, Draft):
-                draft, member.file = member.file, None
-                with self._failures(member.key):
-                    member.file = self._publisher.settle(draft, directory=member.directory)
+    def _settle(self, others: Sequence[Callable[[], None]] = ()) -> None:
+        drafts = [member for member in self._members if isinstance(member.file, Draft)]
+        run_together([*(partial(self._sync, member) for member in drafts), *others])
         self._drafts = 0
+
+    def _sync(self, member: _Member) -> None:
+        draft, member.file = member.file, None
+        assert isinstance(draft, Draft)
+        with self._failures(member.key):
+            member.file = self._publisher.settle(draft, directory=member.directory)
+
+    def _sync_name(self, path: str, key: str) -> None:
+        with self._failures(key):
+            self._directories.sync_name(path)
 
     def _sync_directories(self) -> None:
         last = {member.directory: member.key for member in self._members}
-        for directory, key in last.items():
-            with self._failures(key):
-                sync_directory(self._system, directory)
+        run_together([partial(self._sync_directory, directory, key) for directory, key in last.items()])
+
+    def _sync_directory(self, directory: int, key: str) -> None:
+        with self._failures(key):
+            sync_directory(self._system, directory)
 
 
 def _settled(member: _Member) -> Temporary:

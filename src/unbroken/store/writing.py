@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import errno
 import threading
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeAlias
 
 from unbroken.format.buffers import Content, pieces
 from unbroken.store.blocks import ALIGNMENT, BLOCK, KEPT, Blocks
 from unbroken.store.system import System
+from unbroken.store.together import join, start
 
 IN_FLIGHT = KEPT - 1
 """Blocks that are being written while one is filled."""
@@ -115,9 +115,7 @@ class _Writer:
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work, name="unbroken-write")
-        # The limit of threads is reached, or the interpreter is ending: this thread can do it, too.
-        with suppress(RuntimeError):
-            thread.start()
+        if start(thread):
             self._threads.append(thread)
 
     def _work(self) -> None:
@@ -163,13 +161,6 @@ class _Writer:
             raise self._errors[0]
 
     def _end_threads(self) -> None:
-        """Wait for the threads even if interrupted: a closed file's number may soon be another file's."""
         for _ in self._threads:
             self._jobs.put(None)
-        try:
-            while self._threads:
-                self._threads[-1].join()
-                self._threads.pop()
-        except BaseException:
-            self._end_threads()
-            raise
+        join(self._threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.simulation import Clock
@@ -13,6 +13,7 @@ from unbroken.engine.schedule import DEFAULT_EVERY, Every, Schedule
 from unbroken.errors import ConfigError
 
 
+@settings(deadline=None)
 @given(every=st.integers(1, 50), width=st.integers(1, 70), steps=st.integers(1, 400))
 def test_every_multiple_that_is_crossed_gives_exactly_one_save(every: int, width: int, steps: int) -> None:
     schedule = Schedule(Every(steps=every), Clock())

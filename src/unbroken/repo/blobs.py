@@ -50,12 +50,10 @@ class BlobIndex:
             for key in listed
             if (name := layout.pack_name(key)) is not None and key == layout.index(name)
         }
-        for name in [*self.packs, *self.damaged]:
-            if name not in present:
-                # Not deleted by us: nothing may build any more on what it held.
-                lost = self.packs.get(name)
-                self.suspect.update(entry.digest for entry in (lost.entries if lost else ()))
-                self.forget(name)
+        gone = [name for name in (*self.packs, *self.damaged) if name not in present]
+        lost = {entry.digest for name in gone if name in self.packs for entry in self.packs[name].entries}
+        for name in gone:
+            self.forget(name)
         self.condemned &= present
         for name in sorted(present - self.packs.keys()):
             try:
@@ -68,6 +66,8 @@ class BlobIndex:
                 # Indexes carry the version of the run, which was checked: another one is damage.
                 key = error.key if isinstance(error, CorruptObject) else layout.index(name)
                 self.damaged[name] = ObjectFault("", key, "", error.message)
+        # Not deleted by us: nothing may build any more on what these held, unless a compaction has moved it.
+        self.suspect.update(digest for digest in lost if not self.places(digest))
 
     def add(self, index: PackIndex) -> None:
         """Take in the index of a pack that is durable."""

@@ -79,7 +79,7 @@ class Needed:
                 if not node.level:
                     self.blobs.update(node.children)
 
-    def __contains__(self, digest: Digest) -> bool:
+    def __contains__(self, digest: object) -> bool:
         return digest in self.blobs
 
 

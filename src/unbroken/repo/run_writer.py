@@ -23,6 +23,7 @@ from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, Work
 from unbroken.repo import birth, collect, fencing
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
+from unbroken.repo.compaction import Compacted
 from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
 from unbroken.repo.process import Process
@@ -139,6 +140,11 @@ class RunWriter:
         """Delete what the plan does not keep, and leftovers; see `CheckpointWriter.retain`."""
         self._check_process()
         return self.checkpoints.retain(plan)
+
+    def prune(self, plan: RetentionPlan | None = None) -> tuple[collect.GcPlan, Compacted]:
+        """Delete what the plan does not keep, and all that is dead; see `CheckpointWriter.prune`."""
+        self._check_process()
+        return self.checkpoints.prune(plan)
 
     def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
         """Delete what no commit that counts needs; see `CheckpointWriter.sweep`."""

@@ -47,11 +47,13 @@ from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.records import Commit
-from unbroken.repo import collect, fencing, names
+from unbroken.repo import collect, compaction, fencing, names
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
+from unbroken.repo.compaction import Compacted
 from unbroken.repo.encoding import ComponentEncoder, packs_of
 from unbroken.repo.log import read_log
+from unbroken.repo.packsize import pack_bytes
 from unbroken.repo.pipeline import Pipeline, StoredBlob
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
@@ -136,6 +138,8 @@ class CheckpointWriter:
         self._lists = ChunkLists(index)
         self._references: dict[Digest, References] = {}
         """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
+        self._saved_bytes = 0
+        """Of the last save, in packs."""
         self._held = Needed()
         """All blobs that they need."""
         self._starts: dict[Epoch, Sequence] = {}
@@ -212,10 +216,22 @@ class CheckpointWriter:
         return commit
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
-        """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay."""
+        """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay.
+
+        Then packs that are mostly dead are compacted, at a cost that stays below that of the last save.
+        """
         self._check_process()
         dropped = {commit.sequence for commit in plan.dropped}
-        return self._collect(dropped, keep_last=plan.keep_last)
+        collected = self._collect(dropped, keep_last=plan.keep_last)
+        self._compact(collected, compaction.after_a_save(self._saved_bytes))
+        return collected
+
+    def prune(self, plan: RetentionPlan | None = None) -> tuple[collect.GcPlan, Compacted]:
+        """Delete what the plan does not keep (without one, every checkpoint stays) and all that is dead."""
+        self._check_process()
+        dropped = {commit.sequence for commit in plan.dropped} if plan else frozenset[Sequence]()
+        collected = self._collect(dropped, keep_last=plan.keep_last if plan else None)
+        return collected, self._compact(collected, compaction.WHOLE)
 
     def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
         """Delete what no commit that counts needs: leftovers of failed saves, and of writers that are over.
@@ -264,6 +280,7 @@ class CheckpointWriter:
         commit = self._commit(attempt, commit)
         for index in written.indexes:
             self._index.add(index)
+        self._saved_bytes = sum(map(pack_bytes, written.indexes))
         self._index.suspect.difference_update(stored)  # those were written anew
         self._references[commit.manifest_digest] = written.references
         self._held.add(written.references)
@@ -388,6 +405,11 @@ class CheckpointWriter:
         collect.execute(self._store, plan, claim=self._claim)
         self._index.refresh()
         return plan
+
+    def _compact(self, collected: collect.GcPlan, effort: compaction.Effort) -> Compacted:
+        if collected.needed is None:
+            return Compacted()  # what cannot be read may need anything
+        return compaction.compact(self._index, collected.needed, effort, claim=self._claim, token=self._token)
 
     def _references_of(self, commit: Commit) -> References:
         known = self._references.get(commit.manifest_digest)

@@ -195,7 +195,7 @@ def test_progress_is_reported_to_who_asks(root: Path, tmp_path: Path) -> None:
     engine = CheckpointEngine(source_of(training), settings, environment={"UNBROKEN_PROGRESS": str(path)})
     engine.resume()
     train(engine, training, start=0, until=26)
-    assert struct.unpack("<QQ", path.read_bytes()) == (25, 20)
+    assert struct.unpack("<QQQ", path.read_bytes()) == (25, 20, 0)
     engine.close()
 
 

@@ -18,10 +18,10 @@ def test_it_is_empty_until_something_is_reported(tmp_path: Path) -> None:
     progress = Progress(str(path))
     assert path.read_bytes() == b""
     progress.step(7)
-    assert struct.unpack("<QQ", path.read_bytes()) == (7, 0)
+    assert struct.unpack("<QQQ", path.read_bytes()) == (7, 0, 0)
     progress.committed(5)
     progress.step(8)
-    assert struct.unpack("<QQ", path.read_bytes()) == (8, 5)
+    assert struct.unpack("<QQQ", path.read_bytes()) == (8, 5, 0)
 
 
 def test_without_a_path_nothing_happens() -> None:
@@ -36,7 +36,7 @@ def test_a_closed_file_takes_no_more_reports(tmp_path: Path) -> None:
     progress.step(3)
     progress.close()
     progress.step(4)
-    assert struct.unpack("<QQ", (tmp_path / "progress").read_bytes()) == (3, 0)
+    assert struct.unpack("<QQQ", (tmp_path / "progress").read_bytes()) == (3, 0, 0)
 
 
 def test_a_forked_child_does_not_hold_it_open(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_forked_child_does_not_hold_it_open(tmp_path: Path) -> None:
         os._exit(0 if progress._fd == -1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     progress.step(1)
-    assert (tmp_path / "progress").stat().st_size == 16
+    assert (tmp_path / "progress").stat().st_size == 24
 
 
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_progress_file(tmp_path: Path) -> None:
     assert file.read() is None
     path.write_bytes(b"")
     assert file.read() is None
-    path.write_bytes(LAYOUT.pack(12, 10))
+    path.write_bytes(LAYOUT.pack(12, 10, 0))
     assert file.read() == Reached(12, 10)
     file.close()
 

@@ -112,9 +112,8 @@ class GraftSource:
         """Return the places of a state that hold wall-clock time."""
         return volatile_places(snapshot)
 
-    def sick_places(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the places of weights that hold NaN or infinity, each with its component."""
-        return not_finite(snapshot)
+    sick_places = staticmethod(not_finite)
+    """A function by itself, so that another process can call it."""
 
     def threads(self) -> dict[str, str]:
         """Return the thread counts that PyTorch computes with, if it is in use."""

@@ -22,13 +22,16 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unbroken.engine import fingerprint
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
+from unbroken.engine.companion.letter import Work
+from unbroken.engine.companion.trainer import Companion, name_of
 from unbroken.engine.faults import Traces
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import NOT_FINITE, Circumstances, describe
@@ -36,16 +39,26 @@ from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.resume import Resumption, read_traces, resume_run
+from unbroken.engine.saving import Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import InspectsWeights, KnowsThreads, RemembersRows, Source
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import ConfigError, CorruptObject, InternalError, SaveFailed, StoreError, UnbrokenError
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    InternalError,
+    NotCapturable,
+    SaveFailed,
+    StoreError,
+    UnbrokenError,
+)
 from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
-from unbroken.repo.retention import plan_retention
+from unbroken.repo.roots import root_of
 from unbroken.repo.run_writer import RunWriter
+from unbroken.state.shared import SharedMemory
 from unbroken.state.snapshot import Snapshot
 from unbroken.state.staging import Staging
 from unbroken.types import Sequence, Step
@@ -55,6 +68,9 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 
+Carry: TypeAlias = Callable[[Committed], None]
+"""Carries out a save, here or by asking the companion for its outcome."""
+
 
 class PickledPartsWarning(UserWarning):
     """A checkpoint has parts that can only be pickled, and is therefore bound to a key."""
@@ -62,6 +78,10 @@ class PickledPartsWarning(UserWarning):
 
 class StagingFullWarning(UserWarning):
     """A snapshot did not fit into memory, and training had to wait for the disk."""
+
+
+class CompanionLeftWarning(UserWarning):
+    """A process that writes for a killed training did not end in time; its last checkpoint is given up."""
 
 
 class CheckpointEngine:
@@ -100,7 +120,6 @@ class CheckpointEngine:
         self._progress = Progress(None)
         self._schedule = Schedule(self.settings.interval, clock)
         self._run: RunWriter | None = None
-        self._read: Repository | None = None
         self._requested = ""
         self._step = 0
         self._finished = False
@@ -112,7 +131,12 @@ class CheckpointEngine:
         self._damaged: frozenset[Sequence] = frozenset()
         self._warned_of_pickles = False
         self._told_of_waiting = False
-        self._staging = Staging(self._staging_ceiling)
+        self._companion: Companion | None = None
+        memory = None
+        if self.settings.writer == "process":
+            memory = SharedMemory()
+            self._companion = Companion(memory, lambda process: self._opened().name_companion(process))
+        self._staging = Staging(self._staging_ceiling, memory)
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
 
@@ -133,9 +157,12 @@ class CheckpointEngine:
         self._versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
         self._fingerprint = fingerprint.fingerprint(threads)
-        repository = self._read = self._repository(create=True)
+        repository = self._repository(create=True)
+        self._await_companion(repository)
         traces = read_traces(repository, self._process)
-        self._run = repository.writer(document_format=self.settings.document_format, owner=self._process)
+        self._run = repository.writer(
+            document_format=self.settings.document_format, owner=self._process, patience=0.0
+        )
         atexit.register(self._at_exit)
         try:
             self._progress = Progress(self._progress_path)
@@ -144,6 +171,17 @@ class CheckpointEngine:
             # The script ends or goes on without us; either way the run is free for another process.
             self._release(note=False)
             raise
+
+    def _await_companion(self, repository: Repository) -> None:
+        """Let the last process's companion commit what it was given, which is then where the run goes on."""
+        left = repository.await_companion()
+        if left is not None:
+            warnings.warn(
+                f"{left} still writes the last checkpoint of the training that was killed, and is not waited for"
+                " any longer: the run goes on from the one before.",
+                CompanionLeftWarning,
+                stacklevel=3,
+            )
 
     def _resume(self, repository: Repository, run: RunWriter, traces: Traces, step: int) -> ResumeReport:
         started = self._clock()
@@ -264,15 +302,14 @@ class CheckpointEngine:
             staged = self._staging.take(snapshot) if position != "end" else not snapshot.is_live
         finally:
             refused = begun.wait()
-        if isinstance(refused, StoreError):
-            self._requested = self._requested or reason  # still due: nothing was saved
-            raise SaveFailed(
-                f"The save of step {step:,} could not be begun: {refused}",
-                hint="Checkpoints committed before it are intact.",
-            ) from refused
         if refused is not None:
-            raise refused
+            raise self._not_begun(step, reason, refused) from refused
         self._warn_of_pickles(snapshot)
+        companion = self._companion if staged and position != "end" else None
+        try:
+            draft = None if companion is None else companion.draft(snapshot)
+        except NotCapturable as error:
+            raise self._not_begun(step, reason, error) from error
         circumstances = Circumstances(
             job=self.settings.job,
             step=step,
@@ -288,9 +325,20 @@ class CheckpointEngine:
             seconds_blocked=self._clock() - started,
             birth=self._birth,
         )
+        order = self._order(snapshot, circumstances)
+        carry: Carry
+        if companion is None or draft is None:
+            carry = partial(self._carry_here, run, order, snapshot)
+        else:
+            try:
+                companion.hand(draft, self._work(run, order, snapshot))
+            except (OSError, UnbrokenError) as error:
+                raise self._not_begun(step, reason, error) from error
+            self._progress.handed(step)
+            carry = partial(companion.outcome, snapshot)
         self._schedule.saved(step, episodes, blocked=circumstances.seconds_blocked)
         conflict = self._schedule.conflict()
-        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, circumstances))
+        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
         self._requested = ""
         self._step = step
         self._finished = position == "end"
@@ -303,6 +351,47 @@ class CheckpointEngine:
         if conflict:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
+
+    def _not_begun(self, step: int, reason: str, error: BaseException) -> BaseException:
+        """Return what to raise where a save could not be begun; it is still due."""
+        if not isinstance(error, (OSError, NotCapturable)):  # errors of the store are OSErrors
+            return error
+        self._requested = self._requested or reason
+        return SaveFailed(
+            f"The save of step {step:,} could not be begun: {error}",
+            hint="Checkpoints committed before it are intact.",
+        )
+
+    def _order(self, snapshot: Snapshot, circumstances: Circumstances) -> Order:
+        settings = self.settings
+        return Order(
+            meta=describe(snapshot, circumstances),
+            keeping=Keeping(
+                keep_last=settings.keep_last,
+                best=settings.best,
+                keep_first=settings.keep_first,
+                damaged=self._damaged,
+            ),
+            sick_from_birth=self._sick_from_birth,
+        )
+
+    def _work(self, run: RunWriter, order: Order, snapshot: Snapshot) -> Work:
+        """Return the order with all that another process needs to carry it out."""
+        source, inspector = self._source, ""
+        if isinstance(source, InspectsWeights):
+            inspector = name_of(source.sick_places)
+            if not inspector:
+                order = replace(order, sick=frozenset(source.sick_places(snapshot)))
+        root = root_of(self.settings.root).text
+        return Work(root=root, job=self.settings.job, pen=run.lend(), order=order, inspector=inspector)
+
+    def _carry_here(self, run: RunWriter, order: Order, snapshot: Snapshot, committed: Committed) -> None:
+        """Carry out a save in this process, which takes the pen for it."""
+        if self._companion is not None:
+            self._companion.dismiss()
+        source = self._source
+        inspect = source.sick_places if isinstance(source, InspectsWeights) else None
+        carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
 
     def _tell_of_waiting(self) -> None:
         if self._told_of_waiting:
@@ -328,38 +417,27 @@ class CheckpointEngine:
             stacklevel=2,
         )
 
-    def _write(self, run: RunWriter, snapshot: Snapshot, circumstances: Circumstances) -> None:
+    def _write(self, run: RunWriter, snapshot: Snapshot, step: int, carry: Carry) -> None:
         """Runs in the writer's thread; touches no live object."""
-        started = self._clock()
-        source = self._source
-        sick = frozenset[str](source.sick_places(snapshot) if isinstance(source, InspectsWeights) else ())
-        if self._sick_from_birth is None:
-            self._sick_from_birth = sick
+        source, started = self._source, self._clock()
+        durable: list[float] = []
+
+        def committed(sick_from_birth: frozenset[str]) -> None:
+            self._sick_from_birth = sick_from_birth
+            if isinstance(source, RemembersRows):
+                source.committed(snapshot)
+            durable.append(self._clock() - started)
+            self._progress.committed(step)
+
         try:
-            run.write(
-                snapshot, describe(snapshot, circumstances, sick=sick, sick_from_birth=self._sick_from_birth)
-            )
-        except (CorruptObject, InternalError):
+            carry(committed)
+        except (CorruptObject, InternalError, SaveFailed):
             if isinstance(source, RemembersRows):
                 source.forget()  # what it built on cannot be trusted
             raise
         if isinstance(source, RemembersRows):
-            source.committed(snapshot)
-        durable = self._clock() - started
-        self._progress.committed(circumstances.step)
-        settings, repository = self.settings, self._opened_repository()
-        run.retain(
-            plan_retention(
-                repository.commits(),
-                keep_last=settings.keep_last,
-                best=settings.best,
-                keep_first=settings.keep_first,
-                damaged=self._damaged,
-            )
-        )
-        if isinstance(source, RemembersRows):
-            source.audit(run.chunks, step=circumstances.step)
-        self._schedule.written(durable=durable, busy=self._clock() - started)
+            source.audit(run.chunks, step=step)
+        self._schedule.written(durable=durable[0], busy=self._clock() - started)
 
     def _finish_save(self) -> None:
         self._writer.wait()
@@ -421,11 +499,6 @@ class CheckpointEngine:
         given = self.settings.staging
         return free_share() if given is None else given
 
-    def _opened_repository(self) -> Repository:
-        if self._read is None:
-            self._read = self._repository(create=False)
-        return self._read
-
     def _opened(self) -> RunWriter:
         if self._run is None:
             raise ConfigError(
@@ -468,6 +541,10 @@ class CheckpointEngine:
         self._progress.close()
         if isinstance(self._source, RemembersRows):
             self._source.release()
+        if self._companion is not None:
+            self._writer.wait()  # whoever comes here early has not
+            self._companion.close()
+        self._staging.release()
         if run is None:
             return
         try:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.records import Position
 from unbroken.repo.process import Process
@@ -37,25 +39,14 @@ class Circumstances:
     birth: str = ""
 
 
-def describe(
-    snapshot: Snapshot,
-    circumstances: Circumstances,
-    *,
-    sick: Collection[str] = (),
-    sick_from_birth: Collection[str] = (),
-) -> Meta:
-    """Return the metadata. `sick` are the places of weights that hold NaN or infinity; of those that did
-    so when the run began nobody can say that training spoiled them."""
+def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
+    """Return the metadata of weights that are all finite; see `inspected`."""
     about = circumstances
-    sick = sorted(set(sick) - set(sick_from_birth))
     counters = dict(snapshot.counters)
-    if sick_from_birth:
-        counters[NOT_FINITE] = sorted(sick_from_birth)
     counters["bytes"] = {name: component.nbytes for name, component in snapshot.components.items()}
     notes = [f"{note.kind}: {note.place} ({note.detail})" for note in snapshot.notes[:MOST_NOTES]]
     if len(snapshot.notes) > MOST_NOTES:
         notes.append(f"and {len(snapshot.notes) - MOST_NOTES} notes more")
-    notes += [f"not finite: {place}" for place in sick[:MOST_NOTES]]
     # JSON has no NaN; a metric without a number cannot be compared and is only mentioned.
     metrics = {name: float(value) for name, value in about.metrics.items() if math.isfinite(value)}
     notes += [f"metric {name} was {about.metrics[name]}" for name in about.metrics if name not in metrics]
@@ -80,13 +71,21 @@ def describe(
             name: ComponentFidelity(promise.fidelity, promise.reason)
             for name, promise in snapshot.promises.items()
         },
-        good=not sick,
         seconds_blocked=about.seconds_blocked,
         birth=about.birth,
         bytes=sum(component.nbytes for component in snapshot.components.values()),
         counters=counters,
         notes=notes,
     )
+
+
+def inspected(meta: Meta, *, sick: Collection[str], sick_from_birth: Collection[str]) -> Meta:
+    """Return the metadata with what was found in the weights. `sick` are the places of weights that hold
+    NaN or infinity; of those that did so when the run began nobody can say that training spoiled them."""
+    spoiled = sorted(set(sick) - set(sick_from_birth))
+    counters = {**meta.counters, NOT_FINITE: sorted(sick_from_birth)} if sick_from_birth else meta.counters
+    notes = [*meta.notes, *(f"not finite: {place}" for place in spoiled[:MOST_NOTES])]
+    return msgspec.structs.replace(meta, good=not spoiled, counters=counters, notes=notes)
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,7 +1,8 @@
 """The steps of a run, for another process to read while it trains (`unbroken prove`).
 
-If `UNBROKEN_PROGRESS` names a file, it holds 16 bytes: the latest step that the engine was asked about
-and the latest step that was committed, each as an unsigned 64-bit little-endian number. It is empty
+If `UNBROKEN_PROGRESS` names a file, it holds 24 bytes: the latest step that the engine was asked about,
+the latest step that was committed, and the latest step whose snapshot was handed to another process, which
+commits it whatever becomes of this one. Each is an unsigned 64-bit little-endian number. The file is empty
 until something was reported. It stays open while the run lives: who holds it open is the trainer.
 
 Not promised: durability. It is a sign of life, not a record.
@@ -16,18 +17,18 @@ import weakref
 from unbroken.errors import ConfigError
 
 VARIABLE = "UNBROKEN_PROGRESS"
-LAYOUT = struct.Struct("<QQ")
-"""The two numbers, for who writes them and for who reads them."""
+LAYOUT = struct.Struct("<QQQ")
+"""The three numbers, for who writes them and for who reads them."""
 
 
 class Progress:
     """Writes one progress file. Without a path every call does nothing."""
 
-    __slots__ = ("__weakref__", "_committed", "_fd", "_step")
+    __slots__ = ("__weakref__", "_committed", "_fd", "_handed", "_step")
 
     def __init__(self, path: str | None) -> None:
         self._fd = -1
-        self._step = self._committed = 0
+        self._step = self._committed = self._handed = 0
         if not path:
             return
         try:
@@ -53,8 +54,14 @@ class Progress:
         if self._fd >= 0:
             self._write()
 
+    def handed(self, step: int) -> None:
+        """Report the step of the newest snapshot that another process commits, even if this one dies."""
+        self._handed = step
+        if self._fd >= 0:
+            self._write()
+
     def _write(self) -> None:
-        os.pwrite(self._fd, LAYOUT.pack(self._step, self._committed), 0)
+        os.pwrite(self._fd, LAYOUT.pack(self._step, self._committed, self._handed), 0)
 
     def close(self) -> None:
         """Close the file; later calls do nothing."""

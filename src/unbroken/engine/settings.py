@@ -21,13 +21,16 @@ from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import Root, is_url, root_of
+from unbroken.state.shared import unsupported
 
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
 WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
+WriterKind: TypeAlias = Literal["thread", "process"]
 
 RESUME_WORDS = ("auto", "must", "never", "best")
 TIERS = ("newest", "older", "rebuilt", "fresh")
 FORMATS = ("json", "msgpack")
+WRITERS = ("thread", "process")
 PREFIX = "UNBROKEN_"
 
 
@@ -56,6 +59,8 @@ class Settings:
     document_format: DocumentFormat = "json"
     staging: int | None = None
     """Bytes that the copy of a snapshot may take in memory; None for half of what is free."""
+    writer: WriterKind = "thread"
+    """What writes checkpoints: a thread, or a process of its own that a kill of the training does not reach."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
@@ -75,6 +80,12 @@ class Settings:
             _whole("resume", self.resume, least=0)
         _one_of("worst_tier", self.worst_tier, TIERS)
         _one_of("document_format", self.document_format, FORMATS)
+        _one_of("writer", self.writer, WRITERS)
+        if self.writer == "process" and (reason := unsupported()):
+            raise ConfigError(
+                f'writer="process" needs memory that two processes share, and {reason}.',
+                hint='Use writer="thread", or Linux.',
+            )
         for name in ("strict", "trust", "keep_first"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
@@ -236,4 +247,5 @@ _READERS: dict[str, Callable[[str, str], object]] = {
     "keep_first": _flag,
     "document_format": _text,
     "staging": _integer,
+    "writer": _text,
 }

@@ -1,7 +1,7 @@
-"""Reading how far a running script is, from the sixteen bytes that the engine keeps for it.
+"""Reading how far a running script is, from the few bytes that the engine keeps for it.
 
-`engine/progress.py` writes them: the latest step and the last committed one. They are written in one
-call, so a reader never sees a torn pair.
+`engine/progress.py` writes them: the latest step, the last committed one, and the last one that another
+process commits. They are written in one call, so a reader never sees them torn.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from unbroken.engine.progress import LAYOUT
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a process has come. `committed` is 0 while nothing after the start is committed."""
+    """How far a process has come. `committed` is 0 while nothing after the start is committed.
+
+    `handed` is the step of the last snapshot that outlives the process; 0 if there was none.
+    """
 
     step: int
     committed: int
+    handed: int = 0
 
 
 class ProgressFile:

@@ -77,6 +77,10 @@ class Staging:
         self._region[::PAGE] = 0
         return True
 
+    def release(self) -> None:
+        """Give the memory back. What was copied there lasts as long as the snapshot that owns it."""
+        self._region = np.empty(0, np.uint8)
+
     def take(self, snapshot: Snapshot) -> bool:
         """Copy everything that `snapshot` left in live memory; it owns its bytes then.
 

@@ -1,0 +1,78 @@
+"""One save from its snapshot to retention: the same in a thread of the training and in another process.
+
+Touches nothing but the snapshot and the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from unbroken.engine.metadata import inspected
+from unbroken.format.meta import Meta
+from unbroken.repo.retention import Best, plan_retention
+from unbroken.repo.writer import CheckpointWriter
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Sequence
+
+Inspector: TypeAlias = Callable[[Snapshot], Collection[str] | Mapping[str, str]]
+"""Returns the places of weights that hold NaN or infinity. Looks at the snapshot and at nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Which checkpoints stay after a save; see `retention`."""
+
+    keep_last: int
+    best: Best | None = None
+    keep_first: bool = False
+    damaged: frozenset[Sequence] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done with a snapshot.
+
+    `sick` are the places of weights that hold NaN or infinity, if that was found out already;
+    `sick_from_birth` those at the beginning of the run, None until its first checkpoint tells.
+    """
+
+    meta: Meta
+    keeping: Keeping
+    sick: frozenset[str] | None = None
+    sick_from_birth: frozenset[str] | None = None
+
+
+Committed: TypeAlias = Callable[[frozenset[str]], None]
+"""Called once the snapshot is durable, with the places that were sick from birth."""
+
+
+def carry_out(
+    order: Order,
+    snapshot: Snapshot,
+    writer: CheckpointWriter,
+    *,
+    inspect: Inspector | None,
+    committed: Committed,
+) -> None:
+    """Write `snapshot`, tell that it is committed, and delete what need not stay.
+
+    Raises as `CheckpointWriter.write` and `retain` do.
+    """
+    sick = order.sick
+    if sick is None:
+        sick = frozenset(inspect(snapshot) if inspect is not None else ())
+    from_birth = sick if order.sick_from_birth is None else order.sick_from_birth
+    writer.write(snapshot, inspected(order.meta, sick=sick, sick_from_birth=from_birth))
+    committed(from_birth)
+    keeping = order.keeping
+    writer.retain(
+        plan_retention(
+            writer.commits(),
+            keep_last=keeping.keep_last,
+            best=keeping.best,
+            keep_first=keeping.keep_first,
+            damaged=keeping.damaged,
+        )
+    )

@@ -49,7 +49,8 @@ def _read(index: BlobIndex, name: str, run: list[PackEntry]) -> list[StoredBlob 
 
 def _checked(data: memoryview, entry: PackEntry, key: str) -> StoredBlob | ObjectFault:
     try:
-        digest, raw = pack.read_blob(bytes(data), entry=entry, key=key)
+        pack.check_entry(data[:ENTRY_BYTES], entry, key=key)
+        digest, raw = pack.read_blob(bytes(data), key=key)
     except (CorruptObject, UnsupportedFormat) as error:
         return ObjectFault("", key, entry.digest, error.message)
     return StoredBlob(digest, len(raw), entry.codec, data[ENTRY_BYTES:])

@@ -86,6 +86,8 @@ SETTINGS = {
     "trust": "False",
     "keep_first": "False",
     "document_format": "'json'",
+    "staging": "None",
+    "writer": "'thread'",
 }
 """Every setting with its default, by which it is called everywhere."""
 

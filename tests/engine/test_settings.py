@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
             "UNBROKEN_ALLOW_CHANGED": "n_envs, gamma",
             "UNBROKEN_KEEP_FIRST": "true",
             "UNBROKEN_DOCUMENT_FORMAT": "msgpack",
+            "UNBROKEN_STAGING": "4096",
+            "UNBROKEN_WRITER": "process",
         }
     )
     assert settings == Settings(
@@ -68,6 +71,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
         allow_changed={"n_envs", "gamma"},
         keep_first=True,
         document_format="msgpack",
+        staging=4096,
+        writer="process",
     )
 
 
@@ -143,6 +148,8 @@ def test_variables_that_need_each_other_are_taken_together() -> None:
         {"resume": "best"},
         {"worst_tier": "worse"},
         {"document_format": "pickle"},
+        {"staging": -1},
+        {"writer": "daemon"},
         {"strict": 1},
         {"trust": "yes"},
         {"allow_changed": "n_envs"},
@@ -153,3 +160,11 @@ def test_variables_that_need_each_other_are_taken_together() -> None:
 def test_bad_input_is_refused_before_anything_happens(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         Settings(**{"root": "runs/dqn", **wrong})  # type: ignore[arg-type]
+
+
+def test_a_process_that_writes_needs_memory_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(ConfigError, match="memfd_create"):
+        Settings(root="runs/dqn", writer="process")
+    with pytest.raises(ConfigError, match="UNBROKEN_WRITER"):
+        Settings(root="runs/dqn").overridden({"UNBROKEN_WRITER": "process"})

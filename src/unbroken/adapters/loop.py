@@ -29,7 +29,7 @@ from unbroken.engine import changes
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier
+from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -96,6 +96,8 @@ class Run:
         allow_changed: Collection[str] = (),
         trust: bool = False,
         document_format: DocumentFormat = "json",
+        staging: int | None = None,
+        writer: WriterKind = "thread",
         quiet: bool = False,
     ) -> None:
         self.settings = Settings(
@@ -111,6 +113,8 @@ class Run:
             allow_changed=allow_changed,
             trust=trust,
             document_format=document_format,
+            staging=staging,
+            writer=writer,
         )
         self.vars = Variables()
         self.report: ResumeReport | None = None

@@ -13,7 +13,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from unbroken.adapters.sb3.session import Session
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier
+from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -47,6 +47,8 @@ class CheckpointCallback(BaseCallback):
         allow_changed: names of what may differ although the run is not exact then.
         trust: load pickled parts of a checkpoint without a valid signature. They can run any code.
         document_format: "json", which people can read, or "msgpack", which is smaller.
+        staging: bytes of memory that the copy of a snapshot may take; left out, half of what is free.
+        writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
         config: all of these at once, as `Settings`; nothing else may be given then but `verbose`.
 
     Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
@@ -74,6 +76,8 @@ class CheckpointCallback(BaseCallback):
         allow_changed: Collection[str] = (),
         trust: bool = False,
         document_format: DocumentFormat = "json",
+        staging: int | None = None,
+        writer: WriterKind = "thread",
         config: Settings | None = None,
     ) -> None:
         super().__init__(verbose)
@@ -100,6 +104,8 @@ class CheckpointCallback(BaseCallback):
             allow_changed=allow_changed,
             trust=trust,
             document_format=document_format,
+            staging=staging,
+            writer=writer,
         )
 
     @property

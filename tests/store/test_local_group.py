@@ -122,6 +122,24 @@ def test_no_name_is_given_before_every_content_is_durable(tmp_path: Path) -> Non
     assert named == [4, 4, 4, 4]
 
 
+def test_the_kernel_begins_with_each_file_before_the_first_wait(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    class Watching(RecordingSystem):
+        def start_flush(self, descriptor: int) -> None:
+            super().start_flush(descriptor)
+            begun.append(len(self.calls))
+
+    system = Watching()
+    store = LocalStore(tmp_path, system=system)
+    store.put("k", b"")
+    begun.clear()
+    system.calls.clear()
+    store.put_all(items())
+    assert len(begun) == len(OBJECTS)
+    assert "fsync" not in [call for call, _ in system.calls[: begun[-1]]]
+
+
 @pytest.mark.parametrize("call", ["open", "pwrite", "fsync", "close"])
 @pytest.mark.parametrize("nth", range(4))
 @pytest.mark.parametrize(

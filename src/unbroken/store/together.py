@@ -31,8 +31,10 @@ def run_together(calls: Sequence[Callable[[], None]]) -> None:
 
     threads = [threading.Thread(target=work, name="unbroken-sync") for _ in calls[1:MOST_THREADS]]
     started = [thread for thread in threads if start(thread)]
-    work()
-    join(started)
+    try:
+        work()
+    finally:
+        join(started)
     if errors:
         raise errors[min(errors)]
 

@@ -54,6 +54,8 @@ def measure(job: Job, order: Order) -> Row:
     workload = workloads.build(job.workload, sizes, frames)
     contender = CONTENDERS[job.contender]
     if isinstance(job, SaveJob):
+        if not job.idle:
+            sizes = msgspec.structs.replace(sizes, idle_saves=0)
         return saving.measure(workload, contender, folder, job.workload, sizes)
     return restoring.measure(workload, contender, folder, job.workload, sizes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks import workloads
 from benchmarks.contenders import Contender
 from benchmarks.ours import Unbroken
-from benchmarks.peers import PEERS, DistributedAsync
+from benchmarks.peers import PEERS, DistributedAsync, Orbax, StableBaselines
 from benchmarks.records import Job, RestoreJob, SaveJob, StoreJob, TrainingJob
 
 _ALL: tuple[type[Contender], ...] = (Unbroken, *PEERS)
@@ -19,6 +19,9 @@ PARTS = {
     "growth": "the store of a growing run after many saves",
 }
 _SAVED = {"a": (workloads.ATARI, workloads.GROWN), "b": (workloads.VECTORS,), "c": (workloads.MODEL,)}
+_AFTER_IDLENESS = (workloads.ATARI, workloads.MODEL)
+_GROWN = {kind.__name__ for kind in (Unbroken, StableBaselines, DistributedAsync, Orbax)}
+"""Who is measured with the grown buffer. The others would take minutes there and tell no more."""
 _LOADS_ALIKE = DistributedAsync.__name__
 """What it has written is read as what `Distributed` has."""
 
@@ -36,10 +39,13 @@ def jobs(parts: tuple[str, ...]) -> list[Job]:
                 found += [RestoreJob(workload, name) for name in _fit(workload) if name != _LOADS_ALIKE]
         else:
             for workload in _SAVED[part]:
-                found += [SaveJob(workload, name) for name in _fit(workload)]
+                idle = workload in _AFTER_IDLENESS
+                found += [SaveJob(workload, name, idle) for name in _fit(workload)]
     return found
 
 
 def _fit(workload: str) -> list[str]:
+    if workload == workloads.GROWN:
+        return [name for name in CONTENDERS if name in _GROWN]
     has_buffer = workload != workloads.MODEL
     return [name for name, kind in CONTENDERS.items() if has_buffer or not kind.needs_buffer]

@@ -45,7 +45,7 @@ FULL = Sizes(
     vector_rows=1_000_000,
     layers=20,
     width=2048,
-    saves=5,
+    saves=4,
     idle_saves=2,
     idle_seconds=6.0,
     loads=3,
@@ -78,6 +78,8 @@ class SaveJob(msgspec.Struct, frozen=True, tag="save"):
 
     workload: str
     contender: str
+    idle: bool = True
+    """Whether to save after idleness too."""
 
 
 class RestoreJob(msgspec.Struct, frozen=True, tag="restore"):

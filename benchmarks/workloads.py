@@ -1,7 +1,7 @@
 """The trainings whose state is saved: networks, Adam, and a replay buffer.
 
-What is computed does not matter here, only what changes: `train()` gives every parameter a gradient of
-random numbers, makes a step of each optimizer, lets the targets follow, and adds new rows to the buffer
+What is computed does not matter here, only what changes: `train()` gives every parameter a gradient that
+looks like noise, makes a step of each optimizer, lets the targets follow, and adds new rows to the buffer
 through the buffer's own `add`.
 """
 
@@ -56,16 +56,20 @@ class Workload(ABC):
     def fill(self) -> None:
         """Go to the middle of a training: the buffer full, every optimizer with its moments."""
         if self.buffer is not None:
-            while not self.buffer.full:
-                self._add(self.buffer)
+            self._fill(self.buffer)
         self.train()
+
+    def _fill(self, buffer: ReplayRing) -> None:
+        while not buffer.full:
+            self._add(buffer)
 
     def train(self) -> None:
         """Change all weights, and as many rows of the buffer as are new between two saves."""
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    parameter.grad = torch.randn_like(parameter)
+                    # Cheaper than random numbers, and as hard to compress.
+                    parameter.grad = torch.sin(parameter.detach() * 1e4)
             optimizer.step()
             optimizer.zero_grad()
         self._follow()
@@ -234,7 +238,7 @@ def _nature() -> nn.Module:
 class Vectors(Workload):
     """Actor and critics of SAC with their Adams, and a ring of float32 vectors, as locomotion has them."""
 
-    OBSERVATION, ACTION = 17, 6
+    OBSERVATION, ACTION, EPISODE = 17, 6, 1_000
 
     def __init__(self, rows: int, new_rows: int) -> None:
         self._rows = rows
@@ -255,9 +259,26 @@ class Vectors(Workload):
 
     def _add(self, buffer: ReplayRing) -> None:
         action = self._random.uniform(-1, 1, self.ACTION).astype(np.float32)
-        push = self._random.standard_normal(self.OBSERVATION, np.float32)
-        self._body = np.float32(0.95) * self._body + np.float32(0.3) * push
-        buffer.add(self._body, action, float(self._body[0]), float(buffer.adds % 1000 == 999))
+        self._body = self._moved(self._body)
+        done = buffer.adds % self.EPISODE == self.EPISODE - 1
+        buffer.add(self._body, action, float(self._body[0]), float(done))
+
+    def _fill(self, buffer: ReplayRing) -> None:
+        """Write many episodes at once: a million calls of `add` in every process would take most of its time."""
+        rows = len(buffer.rewards)
+        bodies = np.zeros((-(-rows // self.EPISODE), self.OBSERVATION), np.float32)
+        for step in range(min(self.EPISODE, rows)):
+            bodies = self._moved(bodies)
+            here = slice(step, None, self.EPISODE)
+            buffer.observations[here] = bodies[: len(buffer.rewards[here])]
+        buffer.actions[:] = self._random.uniform(-1, 1, buffer.actions.shape)
+        buffer.rewards[:] = buffer.observations[:, 0]
+        buffer.dones[self.EPISODE - 1 :: self.EPISODE] = 1
+        buffer.position, buffer.full, buffer.adds = 0, True, rows
+
+    def _moved(self, bodies: NDArray[np.float32]) -> NDArray[np.float32]:
+        push = self._random.standard_normal(bodies.shape, np.float32)
+        return np.float32(0.95) * bodies + np.float32(0.3) * push
 
 
 def _perceptron(inputs: int, outputs: int) -> nn.Module:

@@ -12,6 +12,7 @@ those.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MethodType
 from typing import Any, NamedTuple
 
 from unbroken.capture.hooks import Hook
@@ -49,6 +50,9 @@ class AddCounter:
             or not callable(getattr(buffer, ring.method, None))
         ):
             return None
+        own = vars(buffer).get(ring.method)
+        if isinstance(own, MethodType) and own.__func__ is getattr(type(buffer), ring.method, None):
+            delattr(buffer, ring.method)  # all that a copy of a watched buffer has of the counter
         counter = cls(buffer, ring, capacity)
         try:
             counter._hook.install()

@@ -1,0 +1,196 @@
+"""Rings of any shape under anything that a program does to them: what is captured row by row is what a plain
+full copy holds, checkpoint by checkpoint.
+
+Ten thousand cases. Chunks are a few rows long here, so that small arrays have many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.capture.shelf import Full, Shelf, contents
+from unbroken.capture import ledger
+from unbroken.capture.hooks import Hook
+from unbroken.capture.policies import default_policy
+from unbroken.capture.rings import Ring
+from unbroken.capture.source import GraftSource
+from unbroken.state import walk
+from unbroken.state.snapshot import Snapshot
+
+torch = pytest.importorskip("torch")
+
+DTYPES = ["uint8", "bool", "int64", "float32", "float16"]
+FORMS = ["array", "tensor", "dict"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_chunks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "CHUNK_BYTES", 96)
+        patch.setattr(ledger, "LARGEST_ROW", 160)
+        patch.setattr(walk, "INLINE_BYTES", 48)
+        yield
+
+
+class Broken(Exception):
+    """An add that failed half-way."""
+
+
+class Buffer:
+    """Writes `a`, `b` and `p` in this order, row by row; `p` may change anywhere."""
+
+    __unbroken_ring__ = Ring(("a", "b", "p"), position="pos", full="full", anywhere=("p",))
+    ahead = False
+
+    def __init__(self, form: str, capacity: int, dtypes: tuple[str, ...], widths: tuple[int, ...]) -> None:
+        def made(i: int) -> Any:
+            shape = (capacity, widths[i]) if widths[i] else (capacity,)
+            zeros = np.zeros(shape, dtypes[i])
+            return torch.from_numpy(zeros) if form == "tensor" else zeros
+
+        self.a = made(0)
+        self.b = {"x": made(1), "y": made(0)} if form == "dict" else made(1)
+        self.p = made(1)
+        self.capacity = capacity
+        self.pos = self.total = 0
+        self.full = False
+
+    def add(self, values: list[int], *, broken: bool = False) -> None:
+        for value in values:
+            row = self.pos
+            self.a[row] = value % 120
+            if self.ahead:
+                self.a[(row + 1) % self.capacity] = (value + 60) % 120
+            if broken:
+                raise Broken
+            for i, array in enumerate(self.b.values() if isinstance(self.b, dict) else (self.b,)):
+                array[row] = (value + i) % 100
+            self.p[row] = value % 90
+            self.pos = (row + 1) % self.capacity
+            self.full = self.full or self.pos == 0
+            self.total += 1
+
+    def reset(self) -> None:
+        self.pos, self.full = 0, False
+
+
+class Ahead(Buffer):
+    __unbroken_ring__ = Ring(("a", "b", "p"), position="pos", full="full", ahead={"a": 1}, anywhere=("p",))
+    ahead = True
+
+
+class Counting(Buffer):
+    __unbroken_ring__ = Ring(("a", "b", "p"), position="pos", adds="total", anywhere=("p",))
+
+    def reset(self) -> None:
+        self.total = self.pos = 0
+
+
+class Stored(Counting):
+    """Adds by a method that nobody watches."""
+
+    __unbroken_ring__ = Ring(("a", "b", "p"), position="pos", adds="total", anywhere=("p",), method="put")
+
+    def reset(self) -> None:
+        """A buffer that counts for itself and is not watched must not set the count back."""
+
+
+class Case:
+    """One program, and the shelf that its checkpoints stand on."""
+
+    def __init__(self, cls: type[Buffer], shape: tuple[Any, ...]) -> None:
+        self.shelf = Shelf()
+        self.cls, self.shape = cls, shape
+        self.saved: Snapshot | None = None
+        self.value = 0
+        self.start(self.cls(*self.shape))
+
+    def start(self, buffer: Buffer) -> None:
+        self.held = {"buffer": buffer}
+        self.source = GraftSource({"held": self.held}, default_policy())
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.held["buffer"]
+
+    def values(self, count: int) -> list[int]:
+        self.value += count
+        return list(range(self.value - count, self.value))
+
+    def act(self, what: int, much: int) -> None:
+        buffer = self.buffer
+        if what < 3:
+            for value in self.values(1 + much % 5):
+                buffer.add([value])
+        elif what == 3:
+            buffer.add(self.values(1 + much % (2 * buffer.capacity + 1)))
+        elif what == 4:
+            with suppress(Broken):
+                buffer.add(self.values(1), broken=True)
+        elif what == 5:
+            self.around(buffer, much)
+        elif what == 6:
+            buffer.p[much % buffer.capacity] = self.value % 90  # declared
+            last = buffer.b["x"] if isinstance(buffer.b, dict) else buffer.b
+            last[buffer.pos - 1] = 7  # an end, marked after the fact
+        elif what == 7:
+            with suppress(Full):
+                self.shelf.save(self.source, fail=True)
+        elif what == 8 and self.saved is not None:
+            self.source.release()
+            self.start(self.cls(*self.shape))
+            self.shelf.restore(self.source, self.saved)
+            self.check(self.saved)
+        else:
+            self.saved = self.shelf.save(self.source)
+            self.check(self.saved)
+
+    def around(self, buffer: Buffer, much: int) -> None:
+        """What happens to a buffer as a whole."""
+        how = much % 5
+        if how == 0:
+            buffer.reset()
+        elif how == 1:
+            buffer.a = deepcopy(buffer.a)
+            buffer.a[self.value % buffer.capacity] = 99
+        elif how == 2:
+            self.held["buffer"] = deepcopy(buffer)
+            self.held["buffer"].add(self.values(1))
+        elif how == 3:
+            buffer.pos = (buffer.pos + much) % buffer.capacity if buffer.full else max(0, buffer.pos - 1)
+        else:
+            self.source.forget()
+
+    def check(self, loaded: Snapshot) -> None:
+        assert contents(loaded) == contents(walk.capture(self.source.roots, default_policy()))
+
+
+shapes = st.tuples(
+    st.integers(1, 24),
+    st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
+    st.tuples(st.sampled_from([0, 1, 3, 17, 50]), st.sampled_from([0, 2, 40])),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cls", [Buffer, Ahead, Counting, Stored])
+@settings(max_examples=850, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shape=shapes, script=st.binary(min_size=4, max_size=24))
+def test_every_checkpoint_is_a_plain_full_copy(
+    cls: type[Buffer], form: str, shape: tuple[Any, ...], script: bytes
+) -> None:
+    case = Case(cls, (form, *shape))
+    case.act(9, 0)
+    for byte in script:
+        case.act(byte % 12, byte // 12)
+    case.act(9, 0)
+    case.source.release()
+    assert not any(isinstance(value, Hook) for value in vars(case.buffer).values())

@@ -309,8 +309,9 @@ def test_what_is_cold_is_read_past_the_page_cache_and_what_is_warm_from_it(tmp_p
     system = Modes()
     store = LocalStore(tmp_path, system=system)
     memory = memoryview(bytearray(size))
-    store.read_into("k", 0, [memory])
+    store.read_into("k", 5, [memory[5:]])
     assert system.reads == [True, True, True]
+    assert memory[5:] == content(size)[5:]
     with path.open("rb") as file:
         assert resident(file.fileno()) < BLOCK // mmap.PAGESIZE
     store.get("k")

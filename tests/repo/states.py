@@ -115,9 +115,13 @@ def same(a: Snapshot, b: Snapshot) -> bool:
     return all(
         a.components[name].roots == part.roots
         and a.components[name].tensors == part.tensors
-        and [blob.tobytes() for blob in a.components[name].blobs] == [blob.tobytes() for blob in part.blobs]
+        and _contents(a.components[name]) == _contents(part)
         for name, part in b.components.items()
     )
+
+
+def _contents(component: Component) -> list[bytes]:
+    return [component.content(i).tobytes() for i in range(len(component.blobs))]
 
 
 class Interrupted(FaultyStore):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from unbroken.errors import Fenced
-from unbroken.format import layout
+from unbroken.format import layout, pack
 from unbroken.format.records import Commit
 from unbroken.repo import names
 from unbroken.repo.repository import Repository
@@ -45,6 +45,20 @@ endings = st.sampled_from([Kind.STOP_BEFORE, Kind.STOP_AFTER])
 def state(weights: int, buffer: int, step: int) -> Snapshot:
     """Few different contents, so that checkpoints share blobs."""
     return snapshot(noise(2000, weights), noise(3000, buffer), step=step)
+
+
+def dead_share(store: MemoryStore) -> float:
+    """Return which share of the packs' blobs no commit needs, or lies there a second time."""
+    repository = Repository(store, "job")
+    needed = {digest for commit in repository.commits() for digest in repository.manifest(commit).blobs}
+    entries = [
+        entry
+        for key in store.list(layout.PACKS)
+        if key.endswith(".idx")
+        for entry in pack.decode_index(store.get(key)).entries
+    ]
+    live = {entry.digest: entry.length for entry in entries if entry.digest in needed}
+    return 1 - sum(live.values()) / sum(entry.length for entry in entries)
 
 
 class CommitMachine(RuleBasedStateMachine):
@@ -98,6 +112,15 @@ class CommitMachine(RuleBasedStateMachine):
             del self.states[commit.sequence]
         assert_swept(Repository(self.store, "job"))
 
+    @rule(keep_last=st.integers(1, 4))
+    def prune(self, keep_last: int) -> None:
+        plan = self.plan(keep_last)
+        self.writer.prune(plan)
+        for commit in plan.dropped:
+            del self.states[commit.sequence]
+        assert_swept(Repository(self.store, "job"))
+        assert dead_share(self.store) < 0.1
+
     @rule()
     def restart(self) -> None:
         self.writer.close()
@@ -136,8 +159,8 @@ class CommitMachine(RuleBasedStateMachine):
                 self.add(commit, content)
         self.interrupted.event = None  # it came to its end before
 
-    @rule(at=moments, before=st.booleans(), which=st.integers(0, 2))
-    def be_overtaken_while_collecting(self, at: int, before: bool, which: int) -> None:
+    @rule(at=moments, before=st.booleans(), which=st.integers(0, 2), whole=st.booleans())
+    def be_overtaken_while_collecting(self, at: int, before: bool, which: int, whole: bool) -> None:
         """In the middle of a collection another process takes over, and saves what is being deleted."""
         for number in range(4):
             self.save(number, number, None, good=True)
@@ -153,9 +176,15 @@ class CommitMachine(RuleBasedStateMachine):
         def take_over() -> None:
             self.writer = self.start()
             self.save_the_same(content)
+            if whole:
+                self.writer.prune()
 
         with contextlib.suppress(Fenced):
-            self.interrupted_writer(take_over, at, before=before).retain(plan)
+            writer = self.interrupted_writer(take_over, at, before=before)
+            if whole:
+                writer.prune(plan)
+            else:
+                writer.retain(plan)
         self.interrupted.event = None  # it came to its end before
         forget()
 
@@ -196,11 +225,15 @@ class CommitMachine(RuleBasedStateMachine):
         self.writer = self.start()
         assert_swept(Repository(self.store, "job"))
 
-    @rule(keep_last=st.integers(1, 3), at=moments, ending=endings)
-    def die_while_collecting(self, keep_last: int, at: int, ending: Kind) -> None:
+    @rule(keep_last=st.integers(1, 3), at=moments, ending=endings, whole=st.booleans())
+    def die_while_collecting(self, keep_last: int, at: int, ending: Kind, whole: bool) -> None:
         plan = self.plan(keep_last)
         with contextlib.suppress(Stopped):
-            self.dying_writer(at, ending).retain(plan)
+            writer = self.dying_writer(at, ending)
+            if whole:
+                writer.prune(plan)
+            else:
+                writer.retain(plan)
         left = {commit.sequence for commit in Repository(self.store, "job").commits()}
         for commit in plan.dropped:
             if commit.sequence not in left:

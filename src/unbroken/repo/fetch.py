@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -58,15 +58,20 @@ class Fetched:
 def fetch_blobs(index: BlobIndex, wanted: Mapping[Digest, Destination]) -> Iterator[Fetched]:
     """Fetch blobs; yield each once, in the order in which they lie.
 
-    A blob that is damaged in one place is read from another, if there is one.
+    A blob that is damaged in one place is read from another, if there is one. Where none is left, the index
+    is read again, once: a compaction may have moved blobs since.
     """
     fetch = _Fetch(index, wanted)
     remaining = {digest: list(index.places(digest)) for digest in wanted}
     faults: dict[Digest, ObjectFault] = {}
+    known: frozenset[str] | None = frozenset(index.packs)
     alone = sum(destination.size for destination in wanted.values()) <= ALONE
     pool = None if alone else ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-fetch")
     try:
         while remaining:
+            if known is not None and not all(remaining.values()):
+                _look_again(index, remaining, faults, known)
+                known = None
             this_time: list[tuple[Digest, Location]] = []
             for digest, places in list(remaining.items()):
                 if places:
@@ -85,6 +90,21 @@ def fetch_blobs(index: BlobIndex, wanted: Mapping[Digest, Destination]) -> Itera
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
+
+
+def _look_again(
+    index: BlobIndex,
+    remaining: dict[Digest, list[Location]],
+    faults: Mapping[Digest, ObjectFault],
+    known: Collection[str],
+) -> None:
+    """Read the index again, and add to the places that `remaining` blobs were not looked for in."""
+    index.refresh()
+    for digest, left in remaining.items():
+        places = [place for place in index.places(digest) if place.pack not in known or place in left]
+        remaining[digest] = places
+        if places and digest in faults and layout.pack_name(faults[digest].key) not in index.packs:
+            index.suspect.discard(digest)  # it was not damaged: its pack has made way for another
 
 
 def _in_order(

@@ -10,7 +10,7 @@ from tests.proving.scripts import write_script
 from unbroken.errors import ConfigError, Unproved
 from unbroken.proving.launch import KillTarget
 from unbroken.proving.proof import prove
-from unbroken.report.proof import Kill, ProveResult, restored_steps
+from unbroken.report.proof import FinalComparison, Kill, ProveResult, Resume, Start, restored_steps
 
 
 class Witness:
@@ -63,6 +63,52 @@ def test_a_script_without_a_seed_ends_as_if_never_killed_and_leaves_no_daemon(
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 4
     assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("target", ["tree", "trainer"])
+def test_a_process_that_writes_outlives_the_trainer_and_not_the_tree(
+    tmp_path: Path, target: KillTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNBROKEN_WRITER", "process")
+    result = prove(write_script(tmp_path, every=20), kills=4, target=target, cwd=tmp_path)
+    assert result.verdict == "equal"
+    assert any(kill.handed for kill in result.kills)
+    # Only of the trainer alone something is promised.
+    assert (result.handed_over > 0) == (target == "trainer")
+    assert result.outlived == result.handed_over
+
+
+def start(step: int, handed: int | None) -> Start:
+    resume = Resume(job="run", tier="newest", fault="", step=step, restored=step > 0, seconds=0.0)
+    kill = None if handed is None else Kill(step=90, committed=0, seconds=1.0, handed=handed)
+    return Start(resumes=(resume,), kill=kill)
+
+
+@pytest.mark.parametrize(
+    ("target", "came_back", "verdict"),
+    [
+        ("trainer", 40, "equal"),
+        ("trainer", 50, "equal"),
+        ("trainer", 30, "snapshot lost"),
+        ("tree", 30, "equal"),
+    ],
+)
+def test_a_snapshot_that_was_handed_over_and_is_not_there_is_no_pass(
+    target: str, came_back: int, verdict: str
+) -> None:
+    result = ProveResult(
+        command=("true",),
+        target=target,
+        seed=7,
+        steps=90,
+        undisturbed_seconds=1.0,
+        killed_seconds=1.0,
+        starts=(start(0, handed=40), start(came_back, handed=None)),
+        finals=(FinalComparison(job="run", segment=0, step=90),),
+        left_out=(),
+        directory=None,
+    )
+    assert result.verdict == verdict
 
 
 def test_a_script_that_is_not_deterministic_is_different(tmp_path: Path) -> None:

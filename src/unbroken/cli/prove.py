@@ -29,6 +29,7 @@ EXITS: dict[Verdict, int] = {
     "equal as far as captured": EXIT_OK,
     "different": EXIT_NO,
     "not proved": EXIT_FAILED,
+    "snapshot lost": EXIT_NO,
 }
 
 
@@ -53,7 +54,8 @@ def prove(
 ) -> int:
     """Run a script undisturbed and killed with SIGKILL; exit 0 only if both end exactly alike.
 
-    Exit status 1: they differ. 2: it could not be proved (the script failed, ended before it was killed
+    Exit status 1: they differ, or with --kill trainer a snapshot was lost that was handed to the process that
+    writes. 2: it could not be proved (the script failed, ended before it was killed
     often enough, no restart restored anything, or a part of the state is in no checkpoint).
     """
     if kill not in TARGETS:
@@ -121,7 +123,10 @@ class Bar:
 
 def tables(result: ProveResult, *, verbose: bool) -> list[Table | str]:
     """Return what a person reads."""
-    parts: list[Table | str] = [starts_table(result), resumed_told(result), ""]
+    parts: list[Table | str] = [starts_table(result), resumed_told(result)]
+    if result.handed_over:
+        parts.append(outlived_told(result))
+    parts.append("")
     for final in result.finals:
         title = f"{final.job}, step {number(final.step)}, {where('end', final.segment)}"
         if final.missing:
@@ -154,12 +159,22 @@ def resumed_told(result: ProveResult) -> str:
     )
 
 
+def outlived_told(result: ProveResult) -> str:
+    """Return what became of the snapshots that another process was to commit."""
+    return (
+        "Kills of the trainer alone after it had handed a snapshot to the process that writes (writer=process):"
+        f" {result.handed_over}; the next start went on from that snapshot: {result.outlived}."
+    )
+
+
 def verdict_told(result: ProveResult) -> str:
     """Return the answer, with what it does not cover."""
     rows = [row for final in result.finals for row in final.components]
     parts = list(dict.fromkeys(promises_told(rows)))
     if result.verdict == "equal as far as captured":
         return f"equal as far as captured: {'; '.join(parts)}"
+    if result.verdict == "snapshot lost":
+        return "snapshot lost: the ends are equal, but what was handed to the process that writes was not committed"
     if result.verdict == "not proved":
         return f"not proved: what the checkpoints hold is equal, but {'; '.join(parts)}"
     return result.verdict
@@ -200,6 +215,8 @@ def document(result: ProveResult) -> dict[str, Any]:
         "verdict": result.verdict,
         "equal": result.equal,
         "resumed": result.resumed,
+        "handed_over": result.handed_over,
+        "outlived": result.outlived,
         "lost_seconds": result.lost_seconds,
         **found,
     }

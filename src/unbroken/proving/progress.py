@@ -45,3 +45,12 @@ class ProgressFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def last_words(path: Path) -> Reached | None:
+    """Return the progress of a process that is over; None if it has reported nothing."""
+    file = ProgressFile(path)
+    try:
+        return file.read()
+    finally:
+        file.close()

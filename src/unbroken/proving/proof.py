@@ -20,7 +20,7 @@ from unbroken.errors import ConfigError, Unproved
 from unbroken.format.records import Commit, HistoryRecord
 from unbroken.proving.launch import KillTarget, Launch
 from unbroken.proving.moments import KillMoment, Trigger, draw_moments
-from unbroken.proving.progress import ProgressFile, Reached
+from unbroken.proving.progress import ProgressFile, Reached, last_words
 from unbroken.proving.roots import compare_finals, copy_starts, finals, saved_between
 from unbroken.proving.workspace import Workspace, tail
 from unbroken.repo.repository import Repository, jobs
@@ -221,7 +221,10 @@ class _Proof:
         reached = self.watch(process, trigger, patience)
         if process.exit_code is None and process.kill(self.target):
             assert reached is not None
-            kill = Kill(step=reached.step, committed=reached.committed, seconds=time.monotonic() - began)
+            seconds = time.monotonic() - began
+            # Read again now that it is dead: this is exactly what it had handed over.
+            last = last_words(process.progress) or reached
+            kill = Kill(step=reached.step, committed=reached.committed, seconds=seconds, handed=last.handed)
             self.observer.killed(kill)
             return kill
         process.leave()

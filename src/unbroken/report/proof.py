@@ -14,17 +14,22 @@ from typing import Literal, TypeAlias
 from unbroken.report.comparison import ComponentComparison
 from unbroken.types import Fidelity
 
-Verdict: TypeAlias = Literal["equal", "equal as far as captured", "not proved", "different"]
+Verdict: TypeAlias = Literal["equal", "equal as far as captured", "not proved", "snapshot lost", "different"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """One SIGKILL. `step` had been reached and `committed` saved when it came."""
+    """One SIGKILL. `step` had been reached and `committed` saved when it came.
+
+    `handed` is the step of the last snapshot that another process was to commit, whatever becomes of the
+    trainer (`writer="process"`); 0 if there was none.
+    """
 
     step: int
     committed: int
     seconds: float
     """Time since this start of the script."""
+    handed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,8 @@ class ProveResult:
         """The answer: what differs outweighs what could not be compared."""
         if not self.finals or not all(final.equal for final in self.finals):
             return "different"
+        if self.outlived < self.handed_over:
+            return "snapshot lost"
         if not all(final.whole for final in self.finals):
             return "not proved"
         exact = all(final.worst is Fidelity.EXACT for final in self.finals)
@@ -111,6 +118,28 @@ class ProveResult:
     def resumed(self) -> int:
         """How many restarts went on from a checkpoint after step 0: only these test a resume."""
         return sum(any(resume.restored for resume in start.resumes) for start in self.starts)
+
+    @property
+    def handed_over(self) -> int:
+        """How many kills of the trainer alone came after it had handed over a snapshot. Of a tree that is
+        killed whole nothing of the kind is promised."""
+        return len(self._promised())
+
+    @property
+    def outlived(self) -> int:
+        """After how many of these the next start went on from that snapshot, or a later one."""
+        return sum(
+            kill.handed <= max((resume.step for resume in following.resumes), default=-1)
+            for kill, following in self._promised()
+        )
+
+    def _promised(self) -> list[tuple[Kill, Start]]:
+        pairs = zip(self.starts, self.starts[1:], strict=False)
+        return [
+            (start.kill, following)
+            for start, following in pairs
+            if self.target == "trainer" and start.kill is not None and start.kill.handed
+        ]
 
     @property
     def kills(self) -> tuple[Kill, ...]:

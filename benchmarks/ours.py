@@ -19,8 +19,10 @@ from benchmarks.workloads import Workload
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.format import layout
 from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists, all_blobs
+from unbroken.repo.reader import Reader
 from unbroken.repo.repository import Repository
-from unbroken.types import Digest, Step
+from unbroken.types import Step
 
 JOB = "run"
 NEVER = 10**12
@@ -131,19 +133,20 @@ def blocked_in(root: Path, job: str = JOB) -> list[float]:
 
 
 def live_bytes(root: Path) -> int:
-    """Return what the kept checkpoints need: stored bytes of the blobs that they name, and all files that
+    """Return what the kept checkpoints need: stored bytes of their blobs and chunk lists, and all files that
     are no packs."""
     repository = Repository.open(root, JOB)
-    blobs = BlobIndex(repository.store)
-    blobs.refresh()
-    named: set[Digest] = set()
-    for commit in repository.commits():
-        named.update(Digest(digest) for digest in repository.manifest(commit).blobs)
+    index = BlobIndex(repository.store)
+    index.refresh()
+    lists = ChunkLists(index)
+    needed = all_blobs(
+        Reader(repository.store, index, commit).references(lists) for commit in repository.commits()
+    )
     stored = {
         entry.digest: entry.stored
-        for index in blobs.packs.values()
-        for entry in index.entries
-        if entry.digest in named
+        for found in index.packs.values()
+        for entry in found.entries
+        if entry.digest in needed
     }
     everything, packs = (page_cache.size(root / JOB / part) for part in ("", layout.PACKS))
     return everything - packs + sum(stored.values())

@@ -1,4 +1,4 @@
-"""A small training in a bucket: `python object_script.py ROOT STEPS`. Prints what it started from and the end."""
+"""A small training in a bucket: `python -m tests.store.object_script ROOT STEPS`. Prints what it started from and the end."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from unbroken.errors import Fenced
 from unbroken.repo.repository import Repository, jobs
 
 PROJECT = Path(__file__).parents[2]
-SCRIPT = PROJECT / "tests" / "store" / "object_script.py"
 STEPS = 60
 
 
@@ -38,10 +37,10 @@ def root(seaweedfs: Server, through: Proxy) -> str:
 
 
 def started(root: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), root, str(STEPS)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.store.object_script", root, str(STEPS)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=PROJECT
     )
 
 

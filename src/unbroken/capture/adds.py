@@ -11,7 +11,7 @@ those.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -103,9 +103,9 @@ class AddCounter:
         return moved
 
 
-def _longest(arguments: Iterable[Any]) -> int:
-    """Return the length of the longest argument. A batch that is longer than the ring goes round it."""
-    longest = 0
+def _longest(arguments: Sequence[Any]) -> int:
+    """Return how many arguments there are, or the length of a longer one. A batch that is longer than the ring goes round it."""
+    longest = len(arguments)
     for argument in arguments:
         for part in argument.values() if isinstance(argument, dict) else (argument,):
             shape = getattr(part, "shape", ())

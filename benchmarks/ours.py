@@ -7,9 +7,11 @@ asked of the inside: to wait for the background, which a person never does, and 
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -45,7 +47,13 @@ class Unbroken:
         self._steps: Iterator[int] = iter(())
 
     def prepare(self) -> None:
-        """Nothing: what is needed is imported when a run begins."""
+        """Import what a run imports, by taking a tiny one to its first step."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = unbroken.Run(folder, every=NEVER, quiet=True)
+            run.track(numbers=[0])
+            with _unwatched():
+                next(run.steps(1))
+            run.close()
 
     def start(self) -> None:
         """Enter the loop: the checkpoint of the start is committed before the first step."""
@@ -98,15 +106,21 @@ class Unbroken:
         )
         run.track(**self._workload.tracked())
         self._run = run
-        with warnings.catch_warnings():
-            # The loop's frame is ours; what stands in it is no training.
-            warnings.simplefilter("ignore", unbroken.UntrackedWarning)
+        with _unwatched():
             self._steps = iter(run.steps(NEVER))
             next(self._steps)
 
     def _running(self) -> unbroken.Run:
         assert self._run is not None
         return self._run
+
+
+@contextmanager
+def _unwatched() -> Generator[None]:
+    """The frame in which a loop is entered is ours; what stands in it is no training."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", unbroken.UntrackedWarning)
+        yield
 
 
 def _engine(run: unbroken.Run) -> CheckpointEngine:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import traceback
 
 import pytest
 
-from unbroken.errors import ConfigError, StoreError
+from unbroken.errors import ConfigError, StoreError, StoreUnavailable
 from unbroken.store.object import ObjectStore
 from unbroken.store.retry import Retry
 
@@ -30,6 +31,19 @@ def test_an_endpoint_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     with pytest.raises(StoreError, match="AWS_ALLOW_HTTP=true"):
         ObjectStore("s3://bucket", retry=Retry(attempts=1)).get("k")
+
+
+def test_an_address_that_is_a_secret_is_told_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "sv=2023-11-03&sp=rw&sig=hunter2")
+    store = ObjectStore("az://container", retry=Retry(attempts=1))
+    with pytest.raises(StoreUnavailable) as caught:
+        store.get("k")
+    told = "".join(traceback.format_exception(caught.value))
+    assert "did not answer" in told
+    assert "hunter2" not in told
 
 
 def test_it_says_where_it_is() -> None:

@@ -212,11 +212,14 @@ class TestSeveral:
         sent = [request.target.rpartition("/")[2] for request in through.requests if request.method == "PUT"]
         assert sent[-1] == "manifest"
 
-    def test_without_one_of_them_the_last_is_not_written(self, store: ObjectStore, through: Proxy) -> None:
+    @pytest.mark.parametrize("last", [b"small", b"large" * PART], ids=["small", "large"])
+    def test_without_one_of_them_the_last_is_not_written(
+        self, store: ObjectStore, through: Proxy, last: bytes
+    ) -> None:
         through.rule = when(Fault.BUSY, method="PUT", target="d/3")
         with pytest.raises(StoreUnavailable, match="d/3"):
-            store.put_all((f"d/{number}", b"x") for number in range(6))
-        assert "d/5" not in store.list()
+            store.put_all([*((f"d/{number}", b"x") for number in range(6)), ("d/last", last)])
+        assert "d/last" not in store.list()
 
     def test_content_is_read_to_its_end_before_the_next_is_asked_for(self, store: ObjectStore) -> None:
         read: list[int] = []

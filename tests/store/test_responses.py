@@ -20,7 +20,7 @@ def answered(status: int, word: str = "") -> str:
     )
 
 
-UNSENT = "Generic S3 error: Error performing PUT http://host/k in 17us - HTTP error: {}\n\nDebug source: …"
+UNSENT = "Generic S3 error: Error performing PUT http://host/k in 17us - HTTP error: {}\n\nDebug source: Os {{ code: 111 }}"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from unbroken.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
 
-_STATUS = re.compile(r"\b(?:status )?code: ([0-9]{3})\b")
+_STATUS = re.compile(r"status code: ([0-9]{3})\b")
 _WORD = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _PASSING = frozenset({408, 409, 425, 429})

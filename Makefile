@@ -24,5 +24,5 @@ bench:
 	@scripts/bench $(if $(ONLY),--only $(ONLY))
 
 clean:
-	rm -rf .venv demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests demo examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

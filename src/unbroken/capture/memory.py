@@ -15,7 +15,7 @@ waited for; they were not tried on a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +209,8 @@ def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk, alone: _Lying | N
 class Home:
     """A saved memory, and where it will lie in the live program."""
 
-    def __init__(self, blob: Bytes) -> None:
+    def __init__(self, blob: Bytes, adopt: Callable[[], bool]) -> None:
+        self._adopt = adopt
         owned = blob if blob.flags.writeable and blob.ctypes.data % 16 == 0 else blob.copy()
         self._bytes = torch.from_numpy(owned)
         self._storage: torch.UntypedStorage | None = None
@@ -242,13 +243,16 @@ class Home:
             if start >= 0 and start + self.size <= storage.nbytes() and graft.claim(storage):
                 self._storage, self._start = storage, start
                 return
+        self.fresh = True
+        if device.type == "cpu" and self._adopt():
+            self._storage = self._bytes.untyped_storage()
+            return
         new = torch.empty_like(self._bytes, device=device)
         if device.type == "cpu":
             copy_all([(new.numpy(), self._bytes.numpy())])
         else:
             new.copy_(self._bytes)
         self._storage = new.untyped_storage()
-        self.fresh = True
 
     def view(self, geometry: Geometry) -> torch.Tensor | None:
         """Return a new tensor over the settled memory; None if its elements would not be aligned."""
@@ -283,7 +287,7 @@ class MemoryCodec:
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         if not isinstance(payload, Array):
             return graft.refuse("is no memory of tensors.", twin)
-        return Home(graft.bytes_of(payload.b, payload.data))
+        return Home(graft.bytes_of(payload.b, payload.data), graft.adoption(payload.b))
 
 
 def fill(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -102,7 +102,7 @@ def restore(
     allowed: Collection[str] = (),
     trusted: bool = False,
 ) -> Restored:
-    """Bring the live objects of `source` to the saved state.
+    """Bring the live objects of `source` to the saved state, which is used up: its memory may become theirs.
 
     Raises:
         StateMismatch: the checkpoint does not fit; every difference is listed, nothing was touched.
@@ -110,6 +110,7 @@ def restore(
         CorruptObject: the document contradicts itself; nothing was touched.
         RestoreFailed: writing failed, or the result is not what was saved.
     """
+    saved.adoptable = saved.recheck is not None
     changes = find_changes(birth, now, saved) if birth is not None else []
     reword = _reword_of(source)
     judged = judge(source, changes, strict=strict, allowed=allowed)
@@ -199,10 +200,16 @@ class _Explained:
         return gone or (found.before == ABSENT and within(found.place, self._fresh))
 
 
+def _spoilt(saved: Snapshot, graft: Graft) -> list[LeafDifference]:
+    """Return what was taken over from `saved` and changed since: it would be compared with itself."""
+    broken = saved.recheck(graft.adopted) if saved.recheck is not None else []
+    return [LeafDifference(name, graft.adopted[name, i], "saved", "overwritten") for name, i in broken]
+
+
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:
     state = source.capture()
     explained = _Explained(graft, judged.keep)
-    found = list(compare(saved, state))
+    found = [*compare(saved, state), *_spoilt(saved, graft)]
     wrong = [d for d in found if not explained.covers(d)]
     if wrong and isinstance(source, NamesVolatile):
         clocks = source.volatile(saved)

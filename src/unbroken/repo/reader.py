@@ -6,11 +6,10 @@ for it; loading stops at the first fault, verifying collects them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
-
-import numpy as np
+from functools import cached_property, partial
 
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import document as documents
@@ -18,7 +17,7 @@ from unbroken.format import layout
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.digest import matches
-from unbroken.format.document import BlobRef, Document
+from unbroken.format.document import BlobRef, Document, chunks_of
 from unbroken.format.manifest import Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
@@ -26,11 +25,12 @@ from unbroken.repo import birth
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.fault import ObjectFault
-from unbroken.repo.fetch import Destination, fetch_blobs
+from unbroken.repo.fetch import THREADS, Destination, fetch_blobs
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.seal import seal
-from unbroken.state.snapshot import Base, Blob, Component, Promise, Snapshot
+from unbroken.state.memory import fresh
+from unbroken.state.snapshot import Base, Bytes, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
@@ -72,7 +72,7 @@ class Reader:
                 name: Component(
                     name=name,
                     roots=read.roots,
-                    blobs=blobs[name],
+                    blobs=[*blobs[name]],
                     tensors=read.tensors,
                     saved={
                         i: Base(Digest(ref.tree), ref.size, ref.chunk)
@@ -84,6 +84,7 @@ class Reader:
             },
             promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
             counters=dict(meta.counters),
+            recheck=partial(self._changed, found, blobs),
         )
 
     def document(self, component: str) -> Document:
@@ -162,15 +163,15 @@ class Reader:
             )
         return found
 
-    def _blobs(self, found: dict[str, Document]) -> dict[str, list[Blob]]:
+    def _blobs(self, found: dict[str, Document]) -> dict[str, list[Bytes]]:
         self._index.refresh()
-        blobs: dict[str, list[Blob]] = {}
+        blobs: dict[str, list[Bytes]] = {}
         places: dict[Digest, list[memoryview]] = {}
         for name, read in found.items():
             blobs[name] = []
             for ref in read.blobs:
                 chunks = self._chunks_of(ref)
-                blob = np.empty(ref.size, np.uint8)
+                blob = fresh(ref.size)
                 blobs[name].append(blob)
                 memory = blob.data
                 for i, digest in enumerate(chunks):
@@ -181,6 +182,24 @@ class Reader:
             if fetched.fault is not None:
                 raise fetched.fault.error()
         return blobs
+
+    def _changed(
+        self,
+        documents: Mapping[str, Document],
+        blobs: Mapping[str, Sequence[Bytes]],
+        suspects: Collection[tuple[str, int]],
+    ) -> list[tuple[str, int]]:
+        """Return those of the suspects that do not have the digests any more with which they were read."""
+
+        def is_whole(suspect: tuple[str, int]) -> bool:
+            name, i = suspect
+            ref, memory = documents[name].blobs[i], blobs[name][i].data
+            chunks = chunks_of(memory, ref.chunk)
+            return all(map(matches, chunks, self._chunks_of(ref)))
+
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-digests") as pool:
+            whole = pool.map(is_whole, suspects)
+            return [suspect for suspect, is_so in zip(suspects, whole, strict=True) if not is_so]
 
     def _chunks_of(self, ref: BlobRef) -> Iterable[Digest]:
         """Return the chunks of a blob in order; those of a list are read."""

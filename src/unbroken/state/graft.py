@@ -72,6 +72,8 @@ class Graft:
         self.differences: list[Difference] = []
         self.built: Counter[str] = Counter()
         """Classes of which new objects are built, with how many."""
+        self.adopted: dict[tuple[str, int], str] = {}
+        """Blobs whose memory becomes part of the live state: component and number -> place."""
         self._twin = twin
         self._callables: Mapping[str, object] = twin.callables
         self._lookup = lookup(policy)
@@ -126,6 +128,19 @@ class Graft:
                 f"{self.place} names blob {b} of {len(component.blobs)} in {self._component}."
             )
         return component.content(b)
+
+    def adoption(self, b: int) -> Callable[[], bool]:
+        """Return a function that takes the memory of blob `b` over for the live state, if that is allowed: once,
+        and where the snapshot says so. It returns whether it did."""
+        key, place = (self._component, b), self.place
+
+        def adopt() -> bool:
+            free = self.saved.adoptable and b >= 0 and key not in self.adopted
+            if free:
+                self.adopted[key] = place
+            return free
+
+        return adopt
 
     def claim(self, twin: object) -> bool:
         """Take the twin's object for the present place. False if another saved object has taken it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
 
@@ -104,6 +105,10 @@ class Promise:
     reason: str = ""
 
 
+Recheck: TypeAlias = Callable[[Collection["tuple[str, int]"]], "list[tuple[str, int]]"]
+"""Takes and returns blobs, each by its component and its number there."""
+
+
 @dataclass(slots=True)
 class Snapshot:
     """The whole state at one clean point.
@@ -117,6 +122,11 @@ class Snapshot:
     promises: dict[str, Promise] = field(default_factory=dict)
     counters: dict[str, Any] = field(default_factory=dict)
     """Plain facts for `meta.json`: `episodes`, `env_seeds`, `worker_status`, learning rate, …"""
+    recheck: Recheck | None = None
+    """Says which blobs do not have the digests any more that they were read with; None: nobody can tell."""
+    adoptable: bool = False
+    """Whether nobody needs it after a restore: arrays that the program does not have yet are then not
+    copied; their memory becomes part of the live state. Comparing them tells nothing, `recheck` does."""
 
     @property
     def is_live(self) -> bool:

@@ -9,7 +9,6 @@ Not promised: that the save survives a kill of both, or of the machine.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -25,10 +24,10 @@ from unbroken.state.shared import SharedMemory, read_shared
 from unbroken.state.snapshot import Snapshot
 
 _PROGRAM = """\
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
+import sys
+sys.path[:] = sys.argv[3:]
 from unbroken.engine.companion.process import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+main(int(sys.argv[1]), int(sys.argv[2]))
 """
 """Modules are looked for where the training finds them, and neither in the folder of this file nor in the
 one where it was started."""
@@ -157,14 +156,7 @@ class Companion:
         self._post, theirs = Post.pair()
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _PROGRAM,
-                    json.dumps(sys.path),
-                    str(theirs.descriptor),
-                    str(os.getpid()),
-                ],
+                [sys.executable, "-c", _PROGRAM, str(theirs.descriptor), str(os.getpid()), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # a pipe behind the training's output ends with the training
                 env={**os.environ, **_SINGLE},

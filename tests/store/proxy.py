@@ -13,6 +13,10 @@ from enum import Enum
 from types import TracebackType
 
 HOST = "127.0.0.1"
+CONFLICT = (
+    b"HTTP/1.1 409 Conflict\r\nContent-Length: 39\r\nConnection: close\r\n\r\n"
+    b"<Code>ConditionalRequestConflict</Code>"
+)
 BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -20,6 +24,7 @@ class Fault(Enum):
     """What happens to a request."""
 
     BUSY = "503, and the server never hears of it"
+    CONFLICT = "409: two conditional writes at once, neither carried out"
     LOST = "the server has carried it out; the connection is closed without an answer"
     LOST_503 = "the server has carried it out; the answer says 503"
     CUT = "the connection is closed in the middle of the answer's body"
@@ -110,8 +115,8 @@ class Proxy:
             fault = self.rule(request)
         if fault is Fault.REFUSED:
             return
-        if fault is Fault.BUSY:
-            client.sendall(BUSY)
+        if fault in (Fault.BUSY, Fault.CONFLICT):
+            client.sendall(BUSY if fault is Fault.BUSY else CONFLICT)
             return
         before = self._answers.get(request.target)
         answer = before if fault is Fault.STALE and before is not None else self._forward(sent)

@@ -109,7 +109,7 @@ def test_anothers_commit_stays_anothers(store: ObjectStore, through: Proxy, faul
     assert store.get("commits/1") == b"theirs"
 
 
-@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.REFUSED])
+@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.REFUSED, Fault.CONFLICT])
 def test_a_creation_that_never_arrived_is_made_and_ours(
     store: ObjectStore, through: Proxy, fault: Fault
 ) -> None:

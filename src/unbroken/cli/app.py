@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli import demo, diff, export, ls, prove, show, verify
+from unbroken.cli import copy, demo, diff, du, export, ls, prove, prune, show, verify
 from unbroken.cli.guard import EXIT_PIPE, guarded
 
 app = typer.Typer(
@@ -26,6 +26,9 @@ app.command("ls")(guarded(ls.ls))
 app.command("show")(guarded(show.show))
 app.command("verify")(guarded(verify.verify))
 app.command("diff")(guarded(diff.diff))
+app.command("du")(guarded(du.du))
+app.command("prune")(guarded(prune.prune))
+app.command("copy")(guarded(copy.copy))
 app.command("export")(guarded(export.export))
 app.command("prove", context_settings={"allow_interspersed_args": False})(guarded(prove.prove))
 app.command("demo")(guarded(demo.demo))

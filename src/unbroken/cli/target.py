@@ -118,6 +118,21 @@ def runs_in(text: str) -> list[str]:
     return [str(run) for run in (runs_below(path) if path.is_dir() else [find_run(path)])]
 
 
+def run_named(text: str, job: str) -> str:
+    """Return the path or URL of the run `job` that `text` is or holds; without a name of its only run.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    if not job:
+        return bucket.find_run(text) if is_url(text) else str(find_run(Path(text)))
+    found = [run for run in runs_in(text) if run.rpartition("/")[2] == job]
+    if len(found) != 1:
+        several = f"{len(found)} runs" if found else "no run"
+        raise ConfigError(f"{text} holds {several} of the name {job!r}.", hint=f"{NEXT} {text}")
+    return found[0]
+
+
 def find_run(path: Path) -> Path:
     """Return the directory of the run that `path` is, or of the only run in it."""
     if not path.exists():

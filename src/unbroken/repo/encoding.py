@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 from unbroken.errors import CorruptObject, InternalError
 from unbroken.format import document, layout
@@ -42,6 +43,18 @@ class EncodedComponent:
     sizes: dict[Digest, int]
     lists: tuple[ChunkList, ...]
     opaque: tuple[str, ...]
+
+
+class Part(Protocol):
+    """One component on its way into a checkpoint: first its blobs are used up, then it is finished."""
+
+    def blobs(self) -> Iterator[StoredBlob]:
+        """Yield every blob of the component that has to be stored."""
+        ...
+
+    def finish(self) -> EncodedComponent:
+        """Return the document, whose blobs have all been yielded."""
+        ...
 
 
 @dataclass(slots=True)
@@ -136,14 +149,14 @@ class ComponentEncoder:
             )
 
 
-def packs_of(encoders: list[ComponentEncoder]) -> Iterator[Iterator[StoredBlob]]:
+def packs_of(parts: Iterable[Part]) -> Iterator[Iterator[StoredBlob]]:
     """Yield the contents of each pack to write. Each must be used up before the next is taken.
 
     What few new blobs a component has goes into a pack that it shares with others, which comes last.
     """
     shared: list[StoredBlob] = []
-    for encoder in encoders:
-        blobs = encoder.blobs()
+    for part in parts:
+        blobs = part.blobs()
         head: list[StoredBlob] = []
         size = 0
         for blob in blobs:

@@ -215,6 +215,21 @@ class RunWriter:
         self._pen.births.add(name)
         return name
 
+    def copy_birth(self, name: Digest, data: bytes) -> None:
+        """Write a birth document of another run as it is; see `write_birth`.
+
+        Raises:
+            CorruptObject: it is not the document of this name.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        birth.decode(data, name, key=layout.birth(name))
+        if name in self._pen.births:
+            return  # written by this very process: nobody is about to delete it
+        fencing.check(self._store, self._pen.claim)
+        self._store.put(layout.birth(name), data)
+        self._pen.births.add(name)
+
     def record_workers(self, workers: Iterable[Process]) -> None:
         """Record which processes this one has started, so that the next start can end those left behind.
 

@@ -51,7 +51,7 @@ from unbroken.repo import collect, compaction, fencing, names
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
-from unbroken.repo.encoding import ComponentEncoder, packs_of
+from unbroken.repo.encoding import ComponentEncoder, Part, packs_of
 from unbroken.repo.log import read_log
 from unbroken.repo.packsize import pack_bytes
 from unbroken.repo.pipeline import Pipeline, StoredBlob
@@ -198,11 +198,27 @@ class CheckpointWriter:
             Fenced: a newer process has taken the run over.
             AmbiguousCommit: the store cannot say whether the commit exists.
         """
+        with Pipeline(self._compression, self.must_write) as pipeline:
+            stored: set[Digest] = set()
+            encoders = [
+                ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
+                for component in snapshot.components.values()
+            ]
+            return self.write_parts(encoders, self._complete(meta, snapshot), stored)
+
+    def write_parts(
+        self, parts: Collection[Part], meta: Meta, stored: Collection[Digest], *, sign: bool = True
+    ) -> Commit:
+        """Write a checkpoint of parts that give their blobs and documents themselves; as `write` otherwise.
+
+        They yield those blobs that `must_write` asks for, and add them to `stored`. `sign` is about
+        pickled parts: without it nobody vouches for them.
+        """
         self._check_process()
         write_id = names.write_id(self._token(), self.epoch)
         attempt = _Attempt(write_id, layout.checkpoint(meta.step, write_id))
         try:
-            commit = self._write(attempt, snapshot, meta)
+            commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
             self._discard(attempt, delete=not isinstance(error, Fenced))
             raise
@@ -253,16 +269,18 @@ class CheckpointWriter:
         """
         return self._lists.get(base.name, base.count)
 
-    def _write(self, attempt: _Attempt, snapshot: Snapshot, meta: Meta) -> Commit:
+    def _write(
+        self,
+        attempt: _Attempt,
+        parts: Collection[Part],
+        meta: Meta,
+        stored: Collection[Digest],
+        *,
+        sign: bool,
+    ) -> Commit:
         fencing.check(self._store, self._claim)
-        with Pipeline(self._compression, self._must_write) as pipeline:
-            stored: set[Digest] = set()
-            encoders = [
-                ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
-                for component in snapshot.components.values()
-            ]
-            written = _Written()
-            put_all(self._store, self._objects(attempt, encoders, self._complete(meta, snapshot), written))
+        written = _Written()
+        put_all(self._store, self._objects(attempt, parts, meta, written, sign=sign))
         commit = Commit(
             sequence=self._next,
             step=written.meta.step,
@@ -287,10 +305,10 @@ class CheckpointWriter:
         return commit
 
     def _objects(
-        self, attempt: _Attempt, encoders: list[ComponentEncoder], meta: Meta, written: _Written
+        self, attempt: _Attempt, parts: Collection[Part], meta: Meta, written: _Written, *, sign: bool
     ) -> Iterator[tuple[str, Content]]:
         """Yield what to put, in this order: each pack before its index, and the manifest last."""
-        for blobs in packs_of(encoders):
+        for blobs in packs_of(parts):
             name = names.write_id(self._token(), self.epoch)
             attempt.written += [layout.pack(name), layout.index(name)]
             attempt.packs.append(name)
@@ -298,7 +316,7 @@ class CheckpointWriter:
             yield layout.pack(name), writer.stream(map(_entry, blobs))
             written.indexes.append(writer.index())
             yield layout.index(name), pack.encode_index(written.indexes[-1])
-        encoded = [encoder.finish() for encoder in encoders]
+        encoded = [part.finish() for part in parts]
         meta_data = metas.encode(meta)
         manifest = Manifest(
             job=self.job,
@@ -310,7 +328,7 @@ class CheckpointWriter:
             blobs={digest: size for part in encoded for digest, size in part.sizes.items()},
             opaque=sorted(place for part in encoded for place in part.opaque),
         )
-        if manifest.opaque and (key := self._signing_key()) is not None:
+        if sign and manifest.opaque and (key := self._signing_key()) is not None:
             manifest = manifests.signed(manifest, key)
         manifest_data = manifests.encode(manifest)
         files = {part.file_name: part.data for part in encoded}
@@ -324,7 +342,7 @@ class CheckpointWriter:
             tuple(chunks for part in encoded for chunks in part.lists),
         )
 
-    def _must_write(self, digest: Digest) -> bool:
+    def must_write(self, digest: Digest) -> bool:
         """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
         if digest in self._index.suspect:
             return True

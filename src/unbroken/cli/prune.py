@@ -1,0 +1,119 @@
+"""`unbroken prune`: delete checkpoints that are not wanted any more, and everything that is dead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
+from unbroken.cli.output import show
+from unbroken.cli.target import open_run, run_named
+from unbroken.repo.collect import Spared
+from unbroken.repo.fault import ObjectFault
+from unbroken.repo.pruning import PrunePlan, check_idle, plan_prune
+from unbroken.repo.retention import plan_retention
+from unbroken.report.pruning import freed_by, plan_tables
+from unbroken.report.quantity import counted, size
+from unbroken.report.table import Table
+from unbroken.store.base import ByteStore
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a machine reads. With `dry_run` nothing was done, and `freed` is what would be."""
+
+    run: str
+    dry_run: bool
+    busy: str
+    dropped: tuple[int, ...]
+    """Steps of the checkpoints that go."""
+    deleted: tuple[str, ...]
+    rewritten: tuple[str, ...]
+    spared: tuple[Spared, ...]
+    freed: int
+    damaged: tuple[ObjectFault, ...] = ()
+    missing_room: int = 0
+
+
+def prune(
+    root: Annotated[str, typer.Argument(help="A run, or a root that holds it.")],
+    job: Annotated[str, typer.Option("--job", help="The run, where the root holds several.")] = "",
+    keep_last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last",
+            help="Checkpoints to keep, the newest; also the last good one and the ends of trainings. "
+            "Default: all.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="The process that held the run elsewhere is gone for good.")
+    ] = False,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Delete what no checkpoint needs, and rewrite packs that are partly dead.
+
+    Exit status 1 if something had to stay: a damaged blob, or no room to rewrite a pack.
+    """
+    run = run_named(root, job)
+    repository = open_run(run)
+    store = repository.store
+    plan = plan_prune(store, keep_last=keep_last)
+    tables = plan_tables(plan, store.size)
+    if dry_run:
+        busy = f"The run is in use by {plan.busy}: prune refuses until it has ended." if plan.busy else ""
+        show(*tables, *(["", busy] if busy else []), data=_planned(run, plan, store), json=json)
+        return EXIT_OK
+    if not take_over:
+        check_idle(store, repository.job)
+    before = _on_disk(store)
+    with repository.writer() as writer:
+        retention = None if keep_last is None else plan_retention(repository.commits(), keep_last=keep_last)
+        collected, compacted = writer.prune(retention)
+    result = Pruned(
+        run,
+        dry_run=False,
+        busy="",
+        dropped=tuple(c.step for c in retention.dropped) if retention else (),
+        deleted=collected.keys,
+        rewritten=tuple(compacted.packs),
+        spared=collected.spared,
+        freed=before - _on_disk(store),
+        damaged=tuple(compacted.faults),
+        missing_room=compacted.missing_room,
+    )
+    show(*tables, "", *_told(result), data=result, json=json)
+    return EXIT_NO if result.damaged or result.missing_room else EXIT_OK
+
+
+def _told(result: Pruned) -> list[Table | str]:
+    lines: list[Table | str] = [f"{size(max(0, result.freed))} freed."]
+    if result.damaged:
+        named = counted(len(result.damaged), "damaged blob")
+        lines.append(f"Packs with {named} were left alone: {'; '.join(map(str, result.damaged))}")
+    if result.missing_room:
+        lines.append(
+            f"Packs that are partly dead stay: to rewrite the next, {size(result.missing_room)} must be free first."
+        )
+    return lines
+
+
+def _planned(run: str, plan: PrunePlan, store: ByteStore) -> Pruned:
+    return Pruned(
+        run,
+        dry_run=True,
+        busy=str(plan.busy) if plan.busy else "",
+        dropped=tuple(c.step for c in plan.retention.dropped) if plan.retention else (),
+        deleted=plan.collection.keys,
+        rewritten=plan.compaction.packs,
+        spared=plan.collection.spared,
+        freed=freed_by(plan, store.size),
+    )
+
+
+def _on_disk(store: ByteStore) -> int:
+    return sum(store.size(key) for key in store.list())

@@ -1,0 +1,181 @@
+"""Copies checkpoints from one run into another, which may lie elsewhere.
+
+The target is written by a writer of its own, so all that holds for a save holds here: packs before the
+commit, nothing twice that is there already, a crash leaves garbage at most. Stored bytes are copied as they
+are, and whatever is read is checked against its digest; damage ends the copy of that checkpoint.
+
+A checkpoint that the target holds already is passed over, so a copy that was interrupted goes on where it
+stopped, checkpoint by checkpoint. Not promised: the same commit number, epoch or directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat, Untrusted
+from unbroken.format import layout
+from unbroken.format.digest import matches
+from unbroken.format.document import Document
+from unbroken.format.manifest import DocumentEntry, Manifest
+from unbroken.format.records import Commit
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists, all_blobs
+from unbroken.repo.encoding import EncodedComponent
+from unbroken.repo.fault import ObjectFault
+from unbroken.repo.opaque import opaque_places
+from unbroken.repo.pipeline import StoredBlob
+from unbroken.repo.reader import Reader
+from unbroken.repo.repository import Repository
+from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.stored import read_stored
+from unbroken.store.base import ByteStore
+from unbroken.types import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One checkpoint of the source, its commit in the target, and the bytes of blobs that were written for it."""
+
+    source: Commit
+    target: Commit
+    nbytes: int
+    was_there: bool
+
+
+@dataclass(slots=True)
+class _CopiedComponent:
+    """One component as it lies in the source; a `Part` of a checkpoint."""
+
+    file_name: str
+    entry: DocumentEntry
+    data: bytes
+    document: Document
+    index: BlobIndex
+    lists: ChunkLists
+    must_write: Callable[[Digest], bool]
+    stored: set[Digest]
+    nbytes: int = 0
+
+    def blobs(self) -> Iterator[StoredBlob]:
+        """Yield every blob of the component that the target lacks.
+
+        Raises:
+            CorruptObject: one is damaged.
+        """
+        for found in read_stored(self.index, list(self._lacking())):
+            if isinstance(found, ObjectFault):
+                raise found.error()
+            self.nbytes += memoryview(found.content).nbytes
+            yield found
+
+    def finish(self) -> EncodedComponent:
+        """Return the document as it is."""
+        refs = self.document.blobs
+        return EncodedComponent(
+            file_name=self.file_name,
+            entry=self.entry,
+            data=self.data,
+            sizes={digest: size for ref in refs for digest, size in ref.named()},
+            lists=tuple(self.lists.get(Digest(ref.tree), ref.count) for ref in refs if ref.tree is not None),
+            opaque=tuple(opaque_places(self.document.roots)),
+        )
+
+    def _lacking(self) -> Iterator[Digest]:
+        for ref in self.document.blobs:
+            names: Iterable[str] = ref.chunks
+            if ref.tree is not None:
+                chunks = self.lists.get(Digest(ref.tree), ref.count)
+                names = [*(node.name for node in chunks.nodes()), *chunks]
+            for digest in map(Digest, names):
+                if digest not in self.stored and self.must_write(digest):
+                    self.stored.add(digest)
+                    yield digest
+
+
+def copy(
+    source: Repository, commits: Iterable[Commit], target: Repository, writer: RunWriter
+) -> Iterator[Copied]:
+    """Copy checkpoints in this order; yield each when it is committed. `writer` is that of the target.
+
+    Raises:
+        CorruptObject: a part of one is damaged or missing; those before it are copied.
+        Untrusted: one holds pickled parts that are signed with another key than ours.
+        StoreError: the target could not be written, or the source not be read.
+    """
+    index = BlobIndex(source.store)
+    index.refresh()
+    lists = ChunkLists(index)
+    for commit in commits:
+        manifest = source.manifest(commit)
+        there = _find(target, commit, manifest)
+        if there is not None:
+            yield Copied(commit, there, 0, was_there=True)
+            continue
+        sign = _may_sign(source, commit, manifest)
+        meta = msgspec.structs.replace(source.meta(commit), job=target.job)
+        if commit.birth:
+            name = Digest(commit.birth)
+            writer.copy_birth(name, _object(source.store, layout.birth(name), name))
+        reader = Reader(source.store, index, commit)
+        checkpoints = writer.checkpoints
+        stored: set[Digest] = set()
+        parts = [
+            _CopiedComponent(
+                file_name=file,
+                entry=entry,
+                data=_object(source.store, f"{commit.directory}/{file}", entry.digest),
+                document=reader.document(entry.component),
+                index=index,
+                lists=lists,
+                must_write=checkpoints.must_write,
+                stored=stored,
+            )
+            for file, entry in manifest.documents.items()
+        ]
+        made = checkpoints.write_parts(parts, meta, stored, sign=sign)
+        yield Copied(commit, made, sum(part.nbytes for part in parts), was_there=False)
+
+
+def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | None:
+    """Return the checkpoint of the target that is a copy of this one, or its original, and lacks no blob."""
+    index = BlobIndex(target.store)
+    for found in target.commits():
+        facts = (found.step, found.segment, found.position, found.time, found.birth)
+        if facts != (commit.step, commit.segment, commit.position, commit.time, commit.birth):
+            continue
+        try:
+            if target.manifest(found).documents != manifest.documents:
+                continue
+            index.refresh()
+            needed = all_blobs([Reader(target.store, index, found).references(ChunkLists(index))])
+        except (CorruptObject, ObjectMissing, UnsupportedFormat):
+            continue  # damaged there: it is copied anew
+        if all(index.places(digest) for digest in needed.blobs):
+            return found
+    return None
+
+
+def _may_sign(source: Repository, commit: Commit, manifest: Manifest) -> bool:
+    """Whether our key may vouch for the pickled parts of a checkpoint: only where it has done so before."""
+    if not manifest.opaque or manifest.signature is None:
+        return False
+    if not source.signature_valid(commit):
+        raise Untrusted(
+            f"The checkpoint of step {commit.step} holds pickled parts that are signed with another key.",
+            hint="Set UNBROKEN_KEY to the key of its writer: the copy is signed with it again.",
+            places=manifest.opaque,
+        )
+    return True
+
+
+def _object(store: ByteStore, key: str, digest: Digest) -> bytes:
+    try:
+        data = store.get(key)
+    except ObjectMissing as error:
+        raise CorruptObject(f"{key} is missing.", key=key, digest=digest) from error
+    if not matches(data, digest):
+        raise CorruptObject(f"{key} is damaged: its digest does not fit.", key=key, digest=digest)
+    return data

@@ -1,0 +1,90 @@
+"""What pruning a run would delete and rewrite, found out without taking the run or changing anything.
+
+Carried out by `RunWriter.prune`, which plans anew once the run is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unbroken.errors import RunBusy
+from unbroken.format import layout
+from unbroken.repo import collect, compaction, fencing
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists
+from unbroken.repo.collect import GcPlan, Inventory
+from unbroken.repo.compaction import CompactionPlan
+from unbroken.repo.lock import read_lease
+from unbroken.repo.log import read_log
+from unbroken.repo.process import Process, named_in
+from unbroken.repo.reader import Reader
+from unbroken.repo.retention import RetentionPlan, plan_retention
+from unbroken.store.base import ByteStore
+from unbroken.types import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What would be done now. `busy` is the process that writes to the run, or may: it has to end first."""
+
+    retention: RetentionPlan | None
+    collection: GcPlan
+    compaction: CompactionPlan
+    inventory: Inventory
+    index: BlobIndex
+    busy: Process | None
+
+
+def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
+    """Plan what to delete so that `keep_last` checkpoints stay (None: all), and what is dead to be gone.
+
+    While a process writes to the run, what it may be saving just now is spared.
+    """
+    busy = holder(store)
+    log = read_log(store)
+    epochs = fencing.read_epochs(store)
+    lease = read_lease(store)
+    epoch = Epoch(lease.epoch - 1 if busy is not None and lease is not None else epochs.highest + 1)
+    index = BlobIndex(store)
+    index.refresh()
+    lists = ChunkLists(index)
+    inventory = collect.take_inventory(
+        store, log, index, lambda commit: Reader(store, index, commit).references(lists)
+    )
+    retention = None if keep_last is None else plan_retention(log.commits, keep_last=keep_last)
+    dropped = {commit.sequence for commit in retention.dropped} if retention is not None else set()
+    collection = collect.plan_gc(inventory, epoch=epoch, drop=dropped, keep_last=keep_last)
+    rewritten = CompactionPlan()
+    if collection.needed is not None:
+        gone = {layout.pack_name(key) for key in collection.packs}
+        packs = {name: found for name, found in index.packs.items() if name not in gone}
+        rewritten = compaction.plan_compaction(packs, collection.needed, compaction.WHOLE, epoch=epoch)
+    return PrunePlan(retention, collection, rewritten, inventory, index, busy)
+
+
+def holder(store: ByteStore) -> Process | None:
+    """Return the process that writes to the run, or of which nobody here can tell whether it still does."""
+    lease = read_lease(store)
+    if lease is None:
+        return None
+    owner = named_in(lease)
+    return None if owner.is_alive() is False else owner
+
+
+def check_idle(store: ByteStore, job: str) -> None:
+    """Refuse to take a run from a process that may be training.
+
+    The lock does so for processes of this machine; one of another might be alive, and would be fenced.
+
+    Raises:
+        RunBusy: the run is held, or was last held by a process of which that cannot be told.
+    """
+    owner = holder(store)
+    if owner is None:
+        return
+    if owner.is_alive():
+        raise RunBusy(f"The run {job!r} is in use by {owner}.", hint="Stop it or wait for its end.")
+    raise RunBusy(
+        f"The run {job!r} was last held by {owner}, and it cannot be told from here whether that has ended.",
+        hint="Do this on that machine; if the process is gone for good, add --take-over.",
+    )

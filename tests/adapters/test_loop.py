@@ -82,6 +82,18 @@ def test_killed_three_times_it_ends_as_if_it_had_never_stopped(undisturbed: Path
     assert differing(undisturbed, root) == []
 
 
+def test_killed_one_step_after_a_save_that_a_process_writes_it_goes_on_from_there(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNBROKEN_WRITER", "process")
+    root = tmp_path / "dqn"
+    run_example(root, kill_at=401, expect=-9)
+    told = run_example(root)
+    assert "goes on at step 400" in told
+    assert "exact: all 7 parts" in told
+    assert differing(undisturbed, root) == []
+
+
 @pytest.mark.parametrize("cold", ["buffer", "optimizer", "generators"])
 def test_with_one_part_left_cold_it_would_end_otherwise(
     undisturbed: Path, killed: Path, tmp_path: Path, cold: str

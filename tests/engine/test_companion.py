@@ -164,7 +164,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
     return counted.count
 
 
-@pytest.mark.parametrize("share", [0.02, 0.4, 0.8, 0.9, 0.94, 0.97, 0.985, 1.0, 1.01])
+@pytest.mark.parametrize("share", [0.1, 0.57, 0.8, 0.93, 0.945, 0.955, 0.97, 1.0, 1.01])
 def test_killed_at_any_moment_of_a_save_nothing_is_lost_or_half_there(
     root: Path, calls: int, share: float
 ) -> None:

@@ -431,9 +431,11 @@ class CheckpointEngine:
 
         try:
             carry(committed)
-        except (CorruptObject, InternalError, SaveFailed):
+        except (CorruptObject, InternalError, SaveFailed) as error:
             if isinstance(source, RemembersRows):
                 source.forget()  # what it built on cannot be trusted
+            if isinstance(error, SaveFailed):
+                run.lose_pen()
             raise
         if isinstance(source, RemembersRows):
             source.audit(run.chunks, step=step)

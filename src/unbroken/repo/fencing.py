@@ -110,21 +110,40 @@ def _numbers(store: ByteStore) -> set[Epoch]:
 def claim(store: ByteStore, *, token: Callable[[], str], owner: Process, job: str, time: float) -> Claim:
     """Claim the next epoch. From here on every earlier writer is fenced at its next commit."""
     number = Epoch(read_epochs(store).highest + 1)
-    while True:
-        write_id = names.write_id(token(), number)
-        record = EpochRecord(
-            job=job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
-            time=time,
-            epoch=number,
-            write_id=write_id,
-        )
-        if create_only(store, layout.epoch(number), seal(record)):
-            return Claim(number, write_id)
+    while (claimed := _claim(store, number, token=token, owner=owner, job=job, time=time)) is None:
         number = Epoch(number + 1)
+    return claimed
+
+
+def succeed(
+    store: ByteStore, claim: Claim, *, token: Callable[[], str], owner: Process, job: str, time: float
+) -> Claim:
+    """Claim the epoch after one's own: whatever is still on its way under `claim` will not count.
+
+    Raises:
+        Fenced: another process has claimed it.
+    """
+    claimed = _claim(store, Epoch(claim.epoch + 1), token=token, owner=owner, job=job, time=time)
+    if claimed is None:
+        raise _fenced(store, claim)
+    return claimed
+
+
+def _claim(
+    store: ByteStore, number: Epoch, *, token: Callable[[], str], owner: Process, job: str, time: float
+) -> Claim | None:
+    write_id = names.write_id(token(), number)
+    record = EpochRecord(
+        job=job,
+        pid=owner.pid,
+        process_start=owner.start,
+        host=owner.host,
+        boot_id=owner.boot_id,
+        time=time,
+        epoch=number,
+        write_id=write_id,
+    )
+    return Claim(number, write_id) if create_only(store, layout.epoch(number), seal(record)) else None
 
 
 def start(store: ByteStore, claim: Claim, *, last: Sequence) -> Sequence:

@@ -9,11 +9,13 @@ Not promised: that whoever has borrowed the pen is done with it when it is taken
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 
 import msgspec
 
-from unbroken.errors import InternalError
+from unbroken.errors import InternalError, StoreError
 from unbroken.format import layout, wire
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
@@ -31,7 +33,7 @@ from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter, Pen
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore, SupportsLocalHints, append
+from unbroken.store.base import ByteStore, SupportsLocalHints, append, note
 from unbroken.types import Digest, Step
 
 
@@ -60,6 +62,7 @@ class RunWriter:
         self._token = token
         self._signing_key = signing_key
         self._checkpoints: CheckpointWriter | None = None
+        self._lost = False
         self._index = BlobIndex(store)
         """For reading while the pen is lent."""
 
@@ -112,13 +115,42 @@ class RunWriter:
         return self._checkpoints or self._take_pen()
 
     def lend(self) -> Pen:
-        """Give the pen away, for a `CheckpointWriter` in another process."""
+        """Give the pen away, for a `CheckpointWriter` in another process.
+
+        Raises:
+            StoreError: the pen was lost, and a new one cannot be had.
+            Fenced: a newer process has taken the run over.
+        """
         self._check_process()
         if self._checkpoints is not None:
             self._pen, self._checkpoints = self._checkpoints.pen, None
+        self._replace_lost()
         return self._pen
 
+    def lose_pen(self) -> None:
+        """Say that whoever has borrowed the pen died while it was writing.
+
+        A store may still carry out what it was asked last: a commit, say, whose blobs are swept by then. So
+        the next use of the pen takes a new epoch, in which that does not count.
+        """
+        self._lost = True
+
+    def _replace_lost(self) -> None:
+        if not self._lost:
+            return
+        owner, now = self._lock.owner, self._clock()
+        claim = fencing.succeed(
+            self._store, self._pen.claim, token=self._token, owner=owner, job=self.job, time=now
+        )
+        # In this order: should the start fail, no pen of the former epoch is good for anything any more.
+        self._pen, self.epoch = replace(self._pen, claim=claim), claim.epoch
+        first = fencing.start(self._store, claim, last=read_log(self._store).last)
+        self._lock.publish(epoch=claim.epoch, now=now)
+        self._pen = replace(self._pen, first=first)
+        self._lost = False
+
     def _take_pen(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> CheckpointWriter:
+        self._replace_lost()
         self._checkpoints = CheckpointWriter.open(
             self._store,
             self.job,
@@ -185,7 +217,7 @@ class RunWriter:
             reason=reason,
             epoch=self.epoch,
         )
-        self._store.put(layout.PENDING, seal(pending))
+        note(self._store, layout.PENDING, seal(pending))
 
     def name_companion(self, companion: Process) -> None:
         """Record durably who has borrowed the pen. The next start waits for that process to end.
@@ -265,6 +297,10 @@ class RunWriter:
 
     def close(self) -> None:
         """Give the run back. Commits need no closing; a second call does nothing."""
+        if not self._lock.is_elsewhere:
+            with suppress(StoreError):  # nothing depends on it, and nobody can use it any more
+                if not self._store.get(layout.PENDING).strip():
+                    self._store.delete(layout.PENDING)
         self._lock.release()
 
     def __enter__(self) -> RunWriter:  # noqa: PYI034 - Self needs Python 3.11

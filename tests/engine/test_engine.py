@@ -143,6 +143,7 @@ def test_a_save_that_cannot_be_begun_is_told_as_such_and_stays_due(root: Path) -
     engine = engine_of(Training(), root)
     engine.resume()
     pending = root / "run" / "pending.json"
+    pending.unlink()
     pending.mkdir()
     (pending / "in the way").write_text("")
     for _ in range(2):

@@ -517,3 +517,30 @@ def test_no_descriptor_is_lost(tmp_path: Path) -> None:
             with suppress(StoreError):
                 write("a/b/new", b"x")
     assert opened() == before
+
+
+def test_a_note_is_written_in_place(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.note("n.json", b"first, which is longer")
+    inode = (tmp_path / "n.json").stat().st_ino
+    store.note("n.json", b"second")
+    assert store.get("n.json").rstrip() == b"second"
+    assert (tmp_path / "n.json").stat().st_ino == inode
+    store.note("n.json", b"")
+    assert not store.get("n.json").strip()
+
+
+def test_a_note_that_does_not_fit_in_place_is_replaced(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("n.json", b"written by put")
+    store.note("n.json", b"x" * 5000)
+    assert store.get("n.json") == b"x" * 5000
+    store.note("n.json", b"y")
+    assert store.get("n.json").rstrip() == b"y"
+
+
+def test_a_note_on_a_disk_that_takes_a_part_of_it_is_whole(tmp_path: Path) -> None:
+    LocalStore(tmp_path).note("n.json", b"first")
+    store = LocalStore(tmp_path, system=ShortCalls())
+    store.note("n.json", b"second")
+    assert store.get("n.json").rstrip() == b"second"

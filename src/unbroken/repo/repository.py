@@ -184,9 +184,10 @@ class Repository:
             CorruptObject: there is one that cannot be read.
         """
         try:
-            return unseal(self.store.get(layout.PENDING), Pending, key=layout.PENDING)
+            data = self.store.get(layout.PENDING).rstrip(b" ")
         except ObjectMissing:
             return None
+        return unseal(data, Pending, key=layout.PENDING) if data else None
 
     def workers(self) -> Workers | None:
         """Return which processes the last trainer had started; None if there is no record that can be read."""

@@ -60,7 +60,7 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep, put_all
+from unbroken.store.base import ByteStore, SupportsSweep, clear_note, put_all
 from unbroken.types import Digest, Epoch, Sequence, WriteId
 
 _CONFLICTS = 1000
@@ -228,7 +228,7 @@ class CheckpointWriter:
             fencing.check(self._store, self._claim)
             self._store.put(layout.LATEST, f"{commit.directory}\n".encode())
             fencing.check(self._store, self._claim)
-            self._store.delete(layout.PENDING)
+            clear_note(self._store, layout.PENDING)
         return commit
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:

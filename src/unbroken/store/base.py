@@ -155,6 +155,32 @@ class SupportsLocalHints(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsNotes(Protocol):
+    """Can write a small object again and again for less than it costs to replace one."""
+
+    def note(self, key: str, data: bytes) -> None:
+        """Write the object in place, durably; make it if there is none. It may come to be followed by
+        blanks. A crash may leave a part of it: only for what its reader can do without."""
+        ...
+
+
+def note(store: ByteStore, key: str, data: bytes) -> None:
+    """Write a small object of which a reader makes nothing if it is torn; spaces at its end mean nothing."""
+    if isinstance(store, SupportsNotes):
+        store.note(key, data)
+    else:
+        store.put(key, data)
+
+
+def clear_note(store: ByteStore, key: str) -> None:
+    """Leave nothing of a note: no object, or one of blanks."""
+    if isinstance(store, SupportsNotes):
+        store.note(key, b"")
+    else:
+        store.delete(key)
+
+
 def put_all(store: ByteStore, items: Iterable[tuple[str, Content]]) -> None:
     """Write several objects, in this order or together; the last one is there last."""
     if isinstance(store, SupportsPutAll):

@@ -62,6 +62,10 @@ class HintedStore:
         """See `ByteStore`."""
         self._of(key).put(key, data)
 
+    def note(self, key: str, data: bytes) -> None:
+        """See `SupportsNotes`."""
+        base.note(self._of(key), key, data)
+
     def put_all(self, items: Iterable[tuple[str, Content]]) -> None:
         """See `SupportsPutAll`."""
 

@@ -132,13 +132,15 @@ class Graft:
     def adoption(self, b: int) -> Callable[[], bool]:
         """Return a function that takes the memory of blob `b` over for the live state, if that is allowed: once,
         and where the snapshot says so. It returns whether it did."""
-        key, place = (self._component, b), self.place
+        # Without the graft in it: a cycle would keep all that was loaded until the next garbage collection.
+        adopted, key, place = self.adopted, (self._component, b), self.place
+        allowed = self.saved.adoptable and b >= 0
 
         def adopt() -> bool:
-            free = self.saved.adoptable and b >= 0 and key not in self.adopted
-            if free:
-                self.adopted[key] = place
-            return free
+            if not allowed or key in adopted:
+                return False
+            adopted[key] = place
+            return True
 
         return adopt
 

@@ -33,6 +33,8 @@ class Shelf:
     lists: dict[Digest, ChunkList] = field(default_factory=dict[Digest, ChunkList])
     captured: dict[str, int] = field(default_factory=dict[str, int])
     """Component -> bytes that the last save has captured."""
+    blobs: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """The same for each array, by the component and the number of its blob."""
 
     def save(self, source: GraftSource, *, step: int = 0, fail: bool = False) -> Snapshot:
         """Save `source` as the engine does, audit included, and return what a reader would get."""
@@ -40,6 +42,11 @@ class Shelf:
         self.captured = {
             name: sum(blob.nbytes for blob in component.blobs)
             for name, component in snapshot.components.items()
+        }
+        self.blobs = {
+            (name, i): blob.nbytes
+            for name, component in snapshot.components.items()
+            for i, blob in enumerate(component.blobs)
         }
         loaded = self._write(snapshot)
         if fail:

@@ -6,6 +6,7 @@ Each case is saved and compared with a plain full copy. Chunks are two rows long
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -301,6 +302,23 @@ def test_a_buffer_that_was_copied_while_it_was_counted() -> None:
     assert training.save() <= 3 * (OBS + ACT) + LITTLE
     plain.shelf.restore(plain.source, training.saved)  # into a buffer that is no copy
     assert contents(walk.capture(plain.source.roots, default_policy())) == contents(training.saved)
+
+
+def test_arrays_from_a_pickle_are_views_and_captured_by_their_rows_all_the_same() -> None:
+    training = filled()
+    buffer = training.held["buffer"] = pickle.loads(pickle.dumps(training.held["buffer"], protocol=5))
+    assert isinstance(buffer.obs.base, np.ndarray)
+    training.held["slice"] = buffer.obs[7:19]
+    training.held["twice"] = buffer.obs.base.reshape(buffer.obs.shape)
+    training.save()
+    buffer.add(*range(3))
+    assert training.save() <= 3 * (OBS + ACT) + LITTLE
+    twin = Training(Buffer())
+    twin.held |= {"slice": np.zeros((12, 20)), "twice": np.zeros((CAPACITY, 20))}
+    twin.shelf.restore(twin.source, training.saved)
+    twin.held["buffer"].obs[9] = 123
+    assert (twin.held["slice"][2] == 123).all(), "it lay in the same memory"
+    assert (twin.held["twice"][9] == 123).all()
 
 
 def test_a_buffer_held_twice_is_captured_once() -> None:

@@ -24,6 +24,17 @@ def memory_of(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def _stands_for_its_memory(walk: Walk, value: NDArray[Any]) -> bool:
+    """Whether a view shows all of its memory and is the first met in it: so is an array from a pickle. It
+    is written as if it were the owner then, which nobody has a name for."""
+    base = memory_of(value)
+    met = id(base) in walk._seen or id(base) in walk.owners
+    if met or not value.flags.c_contiguous or value.nbytes != base.nbytes:
+        return False
+    walk.owners[id(base)] = value
+    return True
+
+
 def write(walk: Walk, value: NDArray[Any], facts: Facts) -> Value:
     """Write an array. For `Walk`, which has not met it yet."""
     if type(value) not in (np.ndarray, np.memmap):
@@ -37,7 +48,7 @@ def write(walk: Walk, value: NDArray[Any], facts: Facts) -> Value:
     try:
         if value.dtype.hasobject:
             return _objects(walk, value, rows)
-        if memory_of(value) is not value:
+        if memory_of(value) is not value and (ring is None or not _stands_for_its_memory(walk, value)):
             return _view(walk, value)
         return _owner(walk, value, rows, ring)
     finally:
@@ -77,9 +88,14 @@ def _objects(walk: Walk, value: NDArray[Any], rows: int | None) -> Value:
     return node
 
 
+def _owner_met(walk: Walk, value: NDArray[Any]) -> NDArray[Any]:
+    base = memory_of(value)
+    return walk.owners.get(id(base), base)
+
+
 def _view(walk: Walk, value: NDArray[Any]) -> View:
     """Write an array that lies in another one's memory."""
-    base = memory_of(value)
+    base = _owner_met(walk, value)
     node = View(d=dtypes.name(value.dtype), s=value.shape)
     walk._keep(value, node)
     start = value.__array_interface__["data"][0] - base.__array_interface__["data"][0]
@@ -96,11 +112,11 @@ def _view(walk: Walk, value: NDArray[Any]) -> View:
 
 def _share(walk: Walk, node: View, value: NDArray[Any], start: int) -> None:
     node.off, node.st = start, tuple(value.strides)
-    node.of = walk.child("<base>", memory_of(value))
+    node.of = walk.child("<base>", _owner_met(walk, value))
 
 
 def _share_if_met(walk: Walk, node: View, value: NDArray[Any], start: int) -> None:
-    if id(memory_of(value)) in walk._seen:
+    if id(_owner_met(walk, value)) in walk._seen:
         _share(walk, node, value, start)
     else:
         node.b, node.data = walk.pack(value)

@@ -115,6 +115,8 @@ class Walk:
         """While inside a ring buffer's attribute: how many leading rows were ever written."""
         self.ring: tuple[object, str] | None = None
         """While there: the buffer, and the name of the attribute."""
+        self.owners: dict[int, NDArray[Any]] = {}
+        """By its identity, for a memory that has no name: the array that is written as its owner."""
         self._ledger = ledger
         self._lookup = lookup(policy)
         self._component = self._open(ROOT_COMPONENT)

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import traceback
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tests.adapters.sb3 import trainings
 from tests.adapters.sb3.trainings import weights
 from unbroken.adapters.sb3.source import TrainingSource
+from unbroken.capture import ledger
+from unbroken.engine.engine import CheckpointEngine
 from unbroken.sb3 import CheckpointCallback
+from unbroken.state.ring import RingArray
+from unbroken.state.snapshot import Rows
 
 
 class Killer(BaseCallback):
@@ -57,6 +62,24 @@ def leave_cold(places: list[str]) -> None:
     TrainingSource.plan = cold  # type: ignore[method-assign]
 
 
+def short_chunks(size: int) -> list[str]:
+    """Let chunks be this short, so that small buffers have many, and every save be waited for, so that none is
+    skipped. Return where arrays are captured in part; filled while training goes on."""
+    CheckpointEngine.save = partialmethod(CheckpointEngine.save, wait=True)  # type: ignore[method-assign, assignment]
+    ledger.CHUNK_BYTES = size
+    rows = ledger.Ledger.rows
+    places: list[str] = []
+
+    def noted(self: ledger.Ledger, array: RingArray) -> Rows | None:
+        found = rows(self, array)
+        if found is not None and found.base is not None and found.nbytes < found.size:
+            places.append(array.place)
+        return found
+
+    ledger.Ledger.rows = noted  # type: ignore[method-assign]
+    return places
+
+
 def draws(model: Any) -> dict[str, Any]:
     """Return what every generator gives next."""
     observations = model.env.reset()
@@ -73,6 +96,7 @@ def train(order: dict[str, Any]) -> None:
     gymnasium.logger.min_level = gymnasium.logger.ERROR
     torch.set_num_threads(1)
     leave_cold(order.get("cold", []))
+    in_part = short_chunks(order["chunk"]) if "chunk" in order else []
     model = getattr(trainings, order["case"])(**order.get("options", {}))
     ours = CheckpointCallback(order["save_freq"], order["root"], "job")
     callbacks: list[BaseCallback] = [ours]
@@ -81,8 +105,13 @@ def train(order: dict[str, Any]) -> None:
     if order.get("without"):
         callbacks = []
     model.learn(order["steps"], callback=callbacks)
-    result = {"weights": {k: v.hex() for k, v in weights(model).items()}, "draws": draws(model)}
-    Path(order["out"]).write_text(json.dumps(result))
+    result: dict[str, Any] = {
+        "weights": {k: v.hex() for k, v in weights(model).items()},
+        "draws": draws(model),
+    }
+    if in_part:
+        result["in part"] = sorted(set(in_part))
+    Path(order["out"]).write_text(json.dumps(result, default=np.ndarray.tolist))
     model.env.close()
 
 

@@ -9,10 +9,12 @@ import gymnasium
 import numpy as np
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.her import HerReplayBuffer
 
 
 def small(**more: Any) -> dict[str, Any]:
@@ -75,6 +77,51 @@ def ddpg() -> DDPG:
     return DDPG(
         "MlpPolicy", env, learning_starts=40, buffer_size=500, batch_size=32, action_noise=noise(), **small()
     )
+
+
+def dqn_n_steps() -> DQN:
+    env = make_vec_env("CartPole-v1", n_envs=1, seed=0)
+    return DQN("MlpPolicy", env, learning_starts=40, buffer_size=150, train_freq=4, n_steps=3, **small())
+
+
+def dqn_lean() -> DQN:
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    return DQN(
+        "MlpPolicy", env, learning_starts=40, buffer_size=140, train_freq=4, optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False}, **small(),
+    )  # fmt: skip
+
+
+def sac_in_three() -> SAC:
+    env = make_vec_env("Pendulum-v1", n_envs=3, seed=0)
+    return SAC("MlpPolicy", env, learning_starts=40, buffer_size=240, batch_size=32, **small())
+
+
+def bits(n_envs: int) -> DummyVecEnv:
+    def make() -> BitFlippingEnv:
+        return BitFlippingEnv(n_bits=12, max_steps=7)  # most episodes are cut off
+
+    return DummyVecEnv([make] * n_envs)
+
+
+def dqn_dict() -> DQN:
+    return DQN(
+        "MultiInputPolicy", bits(2), learning_starts=40, buffer_size=150, train_freq=4, **small()
+    )  # fmt: skip
+
+
+def dqn_her() -> DQN:
+    return DQN(
+        "MultiInputPolicy", bits(2), learning_starts=40, buffer_size=150, train_freq=4,
+        replay_buffer_class=HerReplayBuffer, replay_buffer_kwargs={"copy_info_dict": True}, **small(),
+    )  # fmt: skip
+
+
+def qrdqn() -> Any:
+    from sb3_contrib import QRDQN
+
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    return QRDQN("MlpPolicy", env, learning_starts=40, buffer_size=180, train_freq=4, **small())
 
 
 def half_cheetah() -> PPO:

@@ -48,7 +48,7 @@ from unbroken.state.nodes import (
     Value,
     View,
 )
-from unbroken.state.snapshot import Component, Note, Promise, Snapshot
+from unbroken.state.snapshot import Component, Note, Promise, Rows, Snapshot
 from unbroken.types import Fidelity, Step
 
 JOB = "golden"
@@ -56,6 +56,7 @@ KEY = b"the key of the golden run: public"
 OWNER = Process(pid=4242, start="987654", boot_id="00000000-0000-0000-0000-000000000000", host="golden")
 TIME = 1_700_000_000.0
 HERE = Path(__file__).parent
+RING_CHUNK = 250
 
 
 def state(step: int) -> Snapshot:
@@ -63,6 +64,7 @@ def state(step: int) -> Snapshot:
     weights = (np.arange(600, dtype="<f4") * step).view(np.uint8)
     frames = np.zeros(5000, np.uint8)
     frames[:: 7 + step] = 255
+    rewards = (np.arange(40_000, dtype="<u2") + step).view(np.uint8)
     words: dict[str, Value] = {
         "none": None,
         "flag": True,
@@ -108,8 +110,19 @@ def state(step: int) -> Snapshot:
             ),
             "replay_buffer": Component(
                 name="replay_buffer",
-                roots={"model/replay_buffer": Array(d="|u1", s=(100, 50), b=0, rows=100, id=3)},
-                blobs=[frames],
+                roots={
+                    "model/replay_buffer": Dict(
+                        v={
+                            "frames": Array(d="|u1", s=(100, 50), b=0, rows=100, id=3),
+                            "rewards": Array(d="<u2", s=(40_000,), b=1, id=4),
+                        }
+                    )
+                },
+                # A ring: its chunks hold whole rows, and are named by a list of two levels.
+                blobs=[
+                    Rows(frames.nbytes, RING_CHUNK, ((0, frames),)),
+                    Rows(rewards.nbytes, RING_CHUNK, ((0, rewards),)),
+                ],
             ),
             "model": Component(
                 name="model",

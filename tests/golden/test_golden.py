@@ -9,7 +9,7 @@ import pytest
 
 from unbroken.format.wire import FORMAT_VERSION
 from unbroken.repo.repository import Repository
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Component, Snapshot
 
 from . import make
 
@@ -25,9 +25,13 @@ def same(a: Snapshot, b: Snapshot) -> bool:
     return a.components.keys() == b.components.keys() and all(
         a.components[name].roots == part.roots
         and a.components[name].tensors == part.tensors
-        and [blob.tobytes() for blob in a.components[name].blobs] == [blob.tobytes() for blob in part.blobs]
+        and contents(a.components[name]) == contents(part)
         for name, part in b.components.items()
     )
+
+
+def contents(component: Component) -> list[bytes]:
+    return [component.content(i).tobytes() for i in range(len(component.blobs))]
 
 
 def test_the_present_version_is_there() -> None:
@@ -50,6 +54,11 @@ def test_a_golden_run_is_restored(version: str) -> None:
         assert same(loaded, expected)
         assert loaded.promises == expected.promises
         assert loaded.counters == expected.counters
+    rings = [repository.document(commit, "replay_buffer").blobs for commit in commits]
+    assert {(ref.chunk, ref.count, ref.tree is not None) for refs in rings for ref in refs} == {
+        (make.RING_CHUNK, 20, True),
+        (make.RING_CHUNK, 320, True),
+    }
     assert repository.broken() == []
     assert repository.signature_valid(commits[0], key=make.KEY) is True
     assert repository.signature_valid(commits[1], key=make.KEY) is None

@@ -1,7 +1,8 @@
 # make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
 # make test     all tests
 # make check    lint, types, layering
-# make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes (ONLY=a,c for parts)
+# make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes
+#               (ONLY=a,c measures two parts and prints them)
 # make coverage branch coverage of the core
 # make clean    remove what these made
 

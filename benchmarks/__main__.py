@@ -1,8 +1,8 @@
-"""The command: measure, then write the page and its data.
+"""The command.
 
-python -m benchmarks                    everything; less than 20 minutes on two quiet cores
-python -m benchmarks --only a,c         parts of it; `--help` lists them
-python -m benchmarks --quick            tiny sizes, to see that everything works; says nothing about speed
+`python -m benchmarks` measures everything and writes docs/benchmarks.md, with its data in a file beside it.
+With `--only a,c`, `--contenders Unbroken`, `--rows 2000` or `--quick` it measures a part, or smaller sizes,
+and prints the page unless `--out` says where it goes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
 from benchmarks import machine, page
 from benchmarks.child import Order, failed
 from benchmarks.memory import ALLOCATOR
-from benchmarks.plan import PARTS, jobs
+from benchmarks.plan import CONTENDERS, PARTS, jobs
 from benchmarks.records import FULL, QUICK, Job, Results, Row, Sizes
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -77,10 +79,14 @@ class Bench:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; the exit status is 0 if everything came back that was saved."""
     given = _parser().parse_args(arguments)
+    whole = (
+        not given.quick and not given.rows and given.only == [*PARTS] and given.contenders == [*CONTENDERS]
+    )
+    out = given.out or (PAGE if whole else None)
     sizes = QUICK if given.quick else FULL
     if given.rows:
         sizes = msgspec.structs.replace(sizes, frame_rows=given.rows)
-    wanted = jobs(tuple(given.only))
+    wanted = jobs(given.only, given.contenders)
     # Quick: one process for all, since imports would take most of the time.
     groups = [wanted] if given.quick else [[job] for job in wanted]
     load, started = os.getloadavg()[0], time.monotonic()
@@ -103,12 +109,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine=about,
         rows=rows,
     )
-    given.out.write_text(page.render(results), encoding="utf-8")
-    given.out.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    text = page.render(results)
+    if out is None:
+        print(text)
+    else:
+        out.write_text(text, encoding="utf-8")
+        out.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     wrong = [row for row in rows if row.failure or not row.verified]
     for row in wrong:
         print(f"not verified: {row}", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # so that the temporary folder goes, and with it gigabytes
 
 
 def _names(group: list[Job]) -> str:
@@ -119,25 +133,38 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="parts:\n" + "\n".join(f"  {name:8} {about}" for name, about in PARTS.items()),
+        epilog="parts:\n"
+        + "\n".join(f"  {name:8} {about}" for name, about in PARTS.items())
+        + f"\ncontenders:\n  {', '.join(CONTENDERS)}",
     )
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help="parts, with commas between them")
+    parser.add_argument(
+        "--only", type=_one_of(PARTS), default=list(PARTS), help="parts, with commas between them"
+    )
+    parser.add_argument(
+        "--contenders", type=_one_of(CONTENDERS), default=list(CONTENDERS), help="and who, in the same way"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes: everything works, nothing is timed")
     parser.add_argument("--rows", type=int, default=0, help="rows of the frame buffer (default 20,000)")
     parser.add_argument(
         "--folder", help="where to write: the disk to measure (default: that for temporary files)"
     )
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page; its data lies beside it as .json")
+    parser.add_argument("--out", type=Path, help="the page; its data goes beside it, as .json")
     return parser
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = sorted(set(names) - PARTS.keys())
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
-    return names
+def _one_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"nothing is called {unknown[0]!r}; there are {', '.join(known)}"
+            )
+        return names
+
+    return parse
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     raise SystemExit(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from benchmarks import workloads
 from benchmarks.contenders import Contender
 from benchmarks.ours import Unbroken
@@ -26,8 +28,14 @@ _LOADS_ALIKE = DistributedAsync.__name__
 """What it has written is read as what `Distributed` has."""
 
 
-def jobs(parts: tuple[str, ...]) -> list[Job]:
-    """Return what to measure, in order; contenders of one workload follow each other."""
+def jobs(parts: Sequence[str], contenders: Collection[str] = CONTENDERS) -> list[Job]:
+    """Return what to measure, in order; contenders of one workload follow each other. Parts without
+    contenders are measured whoever is asked for."""
+    found = _all(parts)
+    return [job for job in found if isinstance(job, StoreJob | TrainingJob) or job.contender in contenders]
+
+
+def _all(parts: Sequence[str]) -> list[Job]:
     found: list[Job] = []
     for part in parts:
         if part == "sb3":

@@ -21,7 +21,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     """The model without a buffer: so many square layers of this width."""
     saves: int
-    """Counted saves, back to back."""
+    """Counted saves of ours, back to back; each is half of a pair, so they are many."""
+    peer_saves: int
+    """Counted saves of the others."""
     idle_saves: int
     """Counted saves after `idle_seconds` of idleness."""
     idle_seconds: float
@@ -45,7 +47,8 @@ FULL = Sizes(
     vector_rows=1_000_000,
     layers=20,
     width=2048,
-    saves=4,
+    saves=7,
+    peer_saves=3,
     idle_saves=2,
     idle_seconds=6.0,
     loads=3,
@@ -62,6 +65,7 @@ QUICK = Sizes(
     layers=2,
     width=256,
     saves=1,
+    peer_saves=1,
     idle_saves=1,
     idle_seconds=0.1,
     loads=1,

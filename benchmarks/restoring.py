@@ -27,12 +27,12 @@ def measure(
     home = folder / "home"
     home.mkdir(parents=True)
     chosen = contender(workload, home)
-    state = workload.size()
-    limits = ReadLimits(state, folder / "flat") if issubclass(contender, Unbroken) else None
     chosen.prepare()
     try:
         chosen.start()
         workload.fill()
+        state = workload.size()
+        limits = ReadLimits(state, folder / "flat") if issubclass(contender, Unbroken) else None
         for _ in range(SAVES):
             workload.train()
             chosen.save()

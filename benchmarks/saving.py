@@ -41,7 +41,8 @@ def measure(workload: Workload, contender: type[Contender], folder: Path, name: 
         first = clock.save(0.0, paired=False)
         clock.save(0.0)  # not counted: whatever is done only once is over now
         parts = {} if ours is None else ours.parts()
-        back_to_back = [clock.save(0.0) for _ in range(sizes.saves)]
+        count = sizes.peer_saves if ours is None else sizes.saves
+        back_to_back = [clock.save(0.0) for _ in range(count)]
         after_idle = [clock.save(sizes.idle_seconds) for _ in range(sizes.idle_saves)]
         verified = comes_back_after_going_on(workload, chosen)
     finally:

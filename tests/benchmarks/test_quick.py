@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +79,22 @@ def test_the_page_says_that_it_is_no_result(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "**No result**" in text
     assert "failed" not in text
+
+
+def test_a_run_that_is_ended_leaves_no_gigabytes_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "c", "--folder", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("[1/1]") for line in process.stderr), "measures by now"
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_names_the_script() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "bench", "ONLY=a,c"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "scripts/bench --only a,c"

@@ -32,10 +32,10 @@ class Contender(Protocol):
         """Save. Returns when training may go on and overwrite its memory."""
 
     def finish(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything that a load needs is written."""
 
     def tidy(self) -> None:
-        """Remove what only older saves need. Not measured."""
+        """Remove what only older saves need. Its time is not measured; its memory and its writes are."""
 
     def leave(self) -> None:
         """Let go of what was saved, so that a load can begin as in a new process. Not measured."""

@@ -29,6 +29,7 @@ def measure(frames: Path, folder: Path, sizes: Sizes) -> StoreRow:
             workload.train()
             ours.save()
             ours.finish()
+            ours.tidy()
         expected = workload.digests()
         ours.leave()
         size = page_cache.size(home)

@@ -29,6 +29,7 @@ from unbroken.types import Step
 JOB = "run"
 NEVER = 10**12
 PART_REPEATS = 5
+POLL_SECONDS = 0.0002
 
 
 class Unbroken:
@@ -45,6 +46,7 @@ class Unbroken:
         self._keep_last = keep_last
         self._run: unbroken.Run | None = None
         self._steps: Iterator[int] = iter(())
+        self._step = 0
 
     def prepare(self) -> None:
         """Import what a run imports, by taking a tiny one to its first step."""
@@ -62,14 +64,20 @@ class Unbroken:
     def save(self) -> None:
         """Go on to the top of the next iteration, where the state is copied."""
         self._running().save()
-        next(self._steps)
+        self._step = next(self._steps)
 
     def finish(self) -> None:
-        """Wait for the background."""
-        _engine(self._running()).wait()
+        """Wait for the commit. What is collected after it, nobody waits for."""
+        engine = _engine(self._running())
+        while engine._progress._committed < self._step:
+            if not engine._writer.busy:
+                engine.wait()  # raises if the save failed, and then there is nothing to wait for
+                break
+            time.sleep(POLL_SECONDS)
 
     def tidy(self) -> None:
-        """Nothing: a run removes its old checkpoints by itself."""
+        """Wait for the background: a run removes its old checkpoints by itself."""
+        _engine(self._running()).wait()
 
     def leave(self) -> None:
         """End the run in order."""

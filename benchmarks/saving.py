@@ -107,9 +107,9 @@ class _Clock:
         if not self._contender.durable:
             page_cache.sync(self._home)
         ended = time.perf_counter()
+        self._contender.tidy()
         on_top = max(0, memory.peak() - self._without)
         written = page_cache.written_since(before, self._home)
-        self._contender.tidy()
         return Save(
             blocked=(returned if self._contender.background else ended) - started,
             durable=ended - started,

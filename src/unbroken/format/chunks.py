@@ -49,7 +49,8 @@ class Node:
         """Return the node in `data`, which must have this level and so many children."""
         if len(data) != node_size(count):
             raise CorruptObject(f"The chunk list {name[:19]} has {len(data)} bytes.", digest=name)
-        magic, found, algorithm, reserved = _HEADER.unpack_from(data)
+        fields: tuple[bytes, int, int, int] = _HEADER.unpack_from(data)
+        magic, found, algorithm, reserved = fields
         if magic != _MAGIC or found != level or reserved or not 1 <= algorithm <= len(_ALGORITHMS):
             raise CorruptObject(f"{name[:19]} is no chunk list of level {level}.", digest=name)
         kind = _ALGORITHMS[algorithm - 1]

@@ -52,7 +52,7 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
         store, log, index, lambda commit: Reader(store, index, commit).references(lists)
     )
     retention = None if keep_last is None else plan_retention(log.commits, keep_last=keep_last)
-    dropped = {commit.sequence for commit in retention.dropped} if retention is not None else set()
+    dropped = frozenset(commit.sequence for commit in (retention.dropped if retention is not None else ()))
     collection = collect.plan_gc(inventory, epoch=epoch, drop=dropped, keep_last=keep_last)
     rewritten = CompactionPlan()
     if collection.needed is not None:

@@ -1,0 +1,38 @@
+"""Copies between a directory and a bucket, both ways, through the command; and what lies there is pruned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import unbroken
+from tests.repo.states import meta, noise, same, snapshot
+from tests.store.servers import Server
+from unbroken.repo.repository import Repository
+
+
+def test_there_and_back_again(seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNBROKEN_STATE_DIR", str(tmp_path / "state"))
+    states = {step: snapshot(noise(50_000, step), noise(3_000_000, 9), step=step) for step in (1, 2, 3)}
+    source = Repository.open(tmp_path / "source", "job", create=True)
+    with source.writer() as writer:
+        for step, state in states.items():
+            writer.write(state, meta(step))
+    bucket = f"{seaweedfs.place()}/copies"
+    assert unbroken("copy", "source", bucket, "--all", cwd=tmp_path).code == 0
+    there = Repository.open(bucket, "job")
+    assert [commit.step for commit in there.commits()] == [3, 2, 1]
+    assert all(there.verify(commit) == [] for commit in there.commits())
+    (cost,) = unbroken("du", bucket, "--json", cwd=tmp_path).json["runs"]
+    assert 3_150_000 < cost["on_disk"] < 3_250_000
+    assert unbroken("prune", bucket, "--keep-last", 2, cwd=tmp_path).code == 0
+    assert [commit.step for commit in there.commits()] == [3, 2]
+    (cost,) = unbroken("du", bucket, "--json", cwd=tmp_path).json["runs"]
+    assert cost["on_disk"] < 3_200_000
+    assert unbroken("copy", f"{bucket}/job@2", "back", cwd=tmp_path).code == 0
+    back = Repository.open(tmp_path / "back", "job")
+    (commit,) = back.commits()
+    assert same(back.load(commit), states[2])

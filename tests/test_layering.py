@@ -21,6 +21,7 @@ LAYERS = (
     {"repo"},
     {"engine"},
     {"capture"},
+    {"buffers"},
     {"adapters"},
     {"cli", "report", "proving"},
 )

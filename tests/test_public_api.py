@@ -16,6 +16,7 @@ NAMES = [
     "Best",
     "CheckpointEngine",
     "Every",
+    "PrioritizedReplayBuffer",
     "ResumeReport",
     "Ring",
     "Run",
@@ -58,6 +59,10 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("CheckpointEngine.load", "(self, step, *, components)"),
         ("CheckpointEngine.latest_step", "(self)"),
         ("CheckpointEngine.close", "(self)"),
+        ("PrioritizedReplayBuffer.add", "(self, **row)"),
+        ("PrioritizedReplayBuffer.extend", "(self, **rows)"),
+        ("PrioritizedReplayBuffer.sample", "(self, size, rng, *, beta)"),
+        ("PrioritizedReplayBuffer.update", "(self, indices, priorities)"),
         ("register_env_capturer", "(cls, *, capture, restore, attributes)"),
     ],
 )
@@ -113,6 +118,13 @@ def test_settings_and_their_defaults() -> None:
 def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
     assert options(unbroken.Run, POSITIONAL) == {"root": "required"}
     assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "quiet": "False"}
+
+
+def test_a_buffer_takes_its_size_and_its_fields() -> None:
+    assert options(unbroken.PrioritizedReplayBuffer, POSITIONAL) == {
+        "capacity": "required", "fields": "required",
+    }  # fmt: skip
+    assert options(unbroken.PrioritizedReplayBuffer, KEYWORD) == {"alpha": "0.6", "epsilon": "1e-06"}
 
 
 def test_an_interval_and_the_best() -> None:

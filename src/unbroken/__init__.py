@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from unbroken.adapters.loop import Run as Run
     from unbroken.adapters.untracked import UntrackedWarning as UntrackedWarning
+    from unbroken.buffers.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from unbroken.capture.registry import register_env_capturer as register_env_capturer
     from unbroken.capture.rings import Ring as Ring
     from unbroken.engine.engine import CheckpointEngine as CheckpointEngine
@@ -30,6 +31,7 @@ __all__ = [
     "Best",
     "CheckpointEngine",
     "Every",
+    "PrioritizedReplayBuffer",
     "ResumeReport",
     "Ring",
     "Run",
@@ -43,6 +45,7 @@ _HOMES = {
     "Best": "unbroken.repo.retention",
     "CheckpointEngine": "unbroken.engine.engine",
     "Every": "unbroken.engine.schedule",
+    "PrioritizedReplayBuffer": "unbroken.buffers.prioritized",
     "ResumeReport": "unbroken.engine.report",
     "Ring": "unbroken.capture.rings",
     "Run": "unbroken.adapters.loop",

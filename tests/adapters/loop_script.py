@@ -1,6 +1,6 @@
-"""Runs the example of a hand-written loop, kills it at a step, or makes one part cold after the restore.
+"""Runs an example of a hand-written loop, kills it at a step, or makes one part cold after the restore.
 
-`python loop_script.py KILL_AT COLD ARGS...`; KILL_AT -1 kills nothing, COLD - leaves nothing cold. `850,settled`
+`python loop_script.py KILL_AT COLD ARGS...`, with the example's name in `EXAMPLE` (loop_dqn); KILL_AT -1 kills nothing, COLD - leaves nothing cold. `850,settled`
 lets every save finish before the next step, so that what is resumed does not depend on the disk.
 """
 
@@ -29,6 +29,9 @@ def chill(tracked: dict[str, Any]) -> None:
     """Bring one part to the state in which a script that does not save it would find it."""
     if cold == "buffer":
         tracked["buffer"].pos, tracked["buffer"].full = 0, False
+    elif cold == "priorities":
+        buffer = tracked["buffer"]
+        buffer.update(np.arange(len(buffer)), np.ones(len(buffer)))
     elif cold == "optimizer":
         tracked["optimizer"].state.clear()
     elif cold == "generators":
@@ -49,4 +52,5 @@ def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
 # The example does not use numpy's global generator; seeded from the system it would differ all the same.
 np.random.seed(1)  # noqa: NPY002
 unbroken.Run.steps = deadly_steps  # type: ignore[method-assign]
-runpy.run_path(str(Path(__file__).parents[2] / "examples" / "loop_dqn.py"), run_name="__main__")
+example = Path(__file__).parents[2] / "examples" / f"{os.environ.get('EXAMPLE', 'loop_dqn')}.py"
+runpy.run_path(str(example), run_name="__main__")

@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -93,11 +94,12 @@ def holders_of_memory() -> dict[int, list[str]]:
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
-        try:
-            held = [os.readlink(entry) for entry in (process / "fd").iterdir()]
+        held: list[str] = []
+        with suppress(OSError):  # gone meanwhile
             held += (process / "maps").read_text().split("\n")
-        except OSError:
-            continue
+            for entry in (process / "fd").iterdir():
+                with suppress(FileNotFoundError):  # closed meanwhile, as is that of this very listing
+                    held.append(os.readlink(entry))
         ours = [line for line in held if "/memfd:unbroken" in line]
         if ours:
             found[int(process.name)] = ours

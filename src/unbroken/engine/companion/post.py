@@ -13,10 +13,12 @@ import os
 import select
 import socket
 import weakref
+from array import array
 from collections.abc import Sequence
 
-_MOST = 2
-"""Descriptors in one message."""
+_ROOM = socket.CMSG_SPACE(2 * array("i").itemsize)
+"""For the descriptors of one message, which are two at most."""
+_FLAGS = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT if hasattr(socket, "MSG_CMSG_CLOEXEC") else 0
 
 
 class Post:
@@ -66,14 +68,16 @@ class Post:
             if self._socket.fileno() not in ready:
                 return None
             try:
-                data, descriptors, _, _ = socket.recv_fds(
-                    self._socket, 1, _MOST, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
-                )
+                # Not `recv_fds`, which drops the flags before Python 3.13.
+                data, extra, _, _ = self._socket.recvmsg(1, _ROOM, _FLAGS)
             except BlockingIOError:
                 continue
             except ConnectionResetError:
                 continue  # told once, if it has died with unread mail; our own mail comes after that
-            return list(descriptors) if data else None
+            received = array("i")
+            for _, _, content in extra:
+                received.frombytes(content[: len(content) - len(content) % received.itemsize])
+            return received.tolist() if data else None
 
     def close(self) -> None:
         """Close this end."""

@@ -240,13 +240,14 @@ def _unneeded_births(
 
 def _unneeded_packs(inventory: Inventory, needed: Needed) -> Iterator[tuple[str, str]]:
     """Yield name and key of packs, and of their indexes, that hold nothing that is known to be needed."""
-    found = frozenset(digest for digests in inventory.contents.values() for digest in digests)
-    complete = needed.blobs <= found
+    # A pack without a readable index is a leftover, unless something that is needed cannot be found.
+    complete = all(name in inventory.contents for name in map(layout.pack_name, inventory.pack_objects)) or (
+        needed.blobs <= frozenset[Digest]().union(*inventory.contents.values())
+    )
     for key in inventory.pack_objects:
         name = layout.pack_name(key)
         if name is None:
             continue
         contents = inventory.contents.get(name)
-        # A pack without a readable index is a leftover, unless something that is needed cannot be found.
         if complete if contents is None else needed.blobs.isdisjoint(contents):
             yield name, key

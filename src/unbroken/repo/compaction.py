@@ -106,7 +106,7 @@ class Compacted:
 
 def plan_compaction(
     packs: Mapping[str, PackIndex],
-    needed: Container[Digest],
+    needed: set[Digest],
     effort: Effort,
     *,
     epoch: Epoch,
@@ -145,7 +145,7 @@ class _Search:
     def __init__(
         self,
         packs: Mapping[str, PackIndex],
-        needed: Container[Digest],
+        needed: set[Digest],
         epoch: Epoch,
         condemned: Collection[str],
         damaged: Container[str],
@@ -156,13 +156,23 @@ class _Search:
         self._damaged = damaged
         self._owners: dict[Digest, int] = {}
         self.live: dict[str, dict[Digest, PackEntry]] = {}
-        for name, index in packs.items():
-            writer = names.epoch_of(name)
-            if writer is None or writer > epoch:
-                continue
-            self.live[name] = {entry.digest: entry for entry in index.entries if entry.digest in needed}
+        lives = {
+            name: needed.intersection([entry.digest for entry in index.entries])
+            for name, index in packs.items()
+            if 0 < (names.epoch_of(name) or 0) <= epoch
+        }
+        seen: set[Digest] = set()
+        twice: set[Digest] = set()
+        for live in lives.values():
+            twice |= seen & live
+            seen |= live
+        for name, live in lives.items():
+            entries = packs[name].entries
+            if len(live) == len(entries) and twice.isdisjoint(live):
+                continue  # all of it lives, and only there: so it is with most of a large run
+            self.live[name] = {entry.digest: entry for entry in entries if entry.digest in live}
             if self._is_reliable(name):
-                for digest in self.live[name]:
+                for digest in live:
                     self._owners[digest] = self._owners.get(digest, 0) + 1
 
     def weigh(self, name: str) -> tuple[float, list[PackEntry]]:
@@ -226,7 +236,7 @@ def free_bytes(store: ByteStore) -> int | None:
 
 def compact(
     index: BlobIndex,
-    needed: Container[Digest],
+    needed: set[Digest],
     effort: Effort,
     *,
     claim: fencing.Claim,

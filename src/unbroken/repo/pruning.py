@@ -58,7 +58,7 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
     if collection.needed is not None:
         gone = {layout.pack_name(key) for key in collection.packs}
         packs = {name: found for name, found in index.packs.items() if name not in gone}
-        rewritten = compaction.plan_compaction(packs, collection.needed, compaction.WHOLE, epoch=epoch)
+        rewritten = compaction.plan_compaction(packs, collection.needed.blobs, compaction.WHOLE, epoch=epoch)
     return PrunePlan(retention, collection, rewritten, inventory, index, busy)
 
 

@@ -427,7 +427,9 @@ class CheckpointWriter:
     def _compact(self, collected: collect.GcPlan, effort: compaction.Effort) -> Compacted:
         if collected.needed is None:
             return Compacted()  # what cannot be read may need anything
-        return compaction.compact(self._index, collected.needed, effort, claim=self._claim, token=self._token)
+        return compaction.compact(
+            self._index, collected.needed.blobs, effort, claim=self._claim, token=self._token
+        )
 
     def _references_of(self, commit: Commit) -> References:
         known = self._references.get(commit.manifest_digest)

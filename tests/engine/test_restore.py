@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.engine.training import Training, engine_of, source_of, train
 from unbroken.capture.generators import GlobalGenerators, live_generators
@@ -18,9 +21,13 @@ from unbroken.engine.engine import CheckpointEngine, PickledPartsWarning
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
+from unbroken.format.meta import Meta
+from unbroken.repo.repository import Repository
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
+from unbroken.store.memory import MemoryStore
+from unbroken.types import Step
 
 
 def trained(steps: int = 5) -> Training:
@@ -321,3 +328,57 @@ def test_a_generator_that_is_lost_does_not_excuse_the_others(monkeypatch: pytest
     lay(generators, saved)
     with pytest.raises(RestoreFailed, match="generators/value/python"):
         lay(Spoiled(generators.roots, generators.policy), saved)
+
+
+class Moments:
+    """An optimizer, as far as it matters here: it makes its state when it is first needed."""
+
+    def __init__(self) -> None:
+        self.state = dict[str, torch.Tensor]()
+
+
+def stored(moments: Moments) -> Snapshot:
+    """Save and load a state."""
+    repository = Repository.over(MemoryStore(), "job", create=True)
+    with repository.writer() as writer:
+        commit = writer.write(source_over(moments).capture(), Meta(step=Step(1), reason="schedule"))
+    return repository.load(commit)
+
+
+def source_over(moments: Moments) -> GraftSource:
+    return GraftSource({"moments": moments}, policy_of_loaded())
+
+
+def test_what_was_loaded_becomes_live_and_is_freed_with_it() -> None:
+    saved, live = Moments(), Moments()
+    saved.state["first"] = torch.arange(5000.0)
+    loaded = stored(saved)
+    (memory,) = (part.content(0) for part in loaded.components.values() if part.blobs)
+    lay(source_over(live), loaded)
+    assert live.state["first"].data_ptr() == memory.ctypes.data
+    assert torch.equal(live.state["first"], saved.state["first"])
+    held = weakref.ref(memory)
+    gc.disable()
+    try:
+        del loaded, memory, live
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_what_became_live_and_was_overwritten_is_seen_in_the_read_back() -> None:
+    saved, live = Moments(), Moments()
+    saved.state["first"] = torch.arange(5000.0)
+
+    def spoil() -> None:
+        live.state["first"].zero_()
+
+    class Spoiling(GraftSource):
+        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+            graft = super().plan(saved, keep=keep, trusted=trusted)
+            # It is compared with itself from now on; only its digest can tell.
+            graft.write(spoil, phase=Phase.GENERATORS)
+            return graft
+
+    with pytest.raises(RestoreFailed, match="moments/state/first"):
+        lay(Spoiling({"moments": live}, policy_of_loaded()), stored(saved))

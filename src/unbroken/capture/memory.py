@@ -210,9 +210,9 @@ class Home:
     """A saved memory, and where it will lie in the live program."""
 
     def __init__(self, blob: Bytes, adopt: Callable[[], bool]) -> None:
-        self._adopt = adopt
         owned = blob if blob.flags.writeable and blob.ctypes.data % 16 == 0 else blob.copy()
         self._bytes = torch.from_numpy(owned)
+        self._take: Callable[[], bool] = adopt if owned is blob else lambda: True
         self._storage: torch.UntypedStorage | None = None
         self._start = 0
         self.fresh = False
@@ -244,7 +244,7 @@ class Home:
                 self._storage, self._start = storage, start
                 return
         self.fresh = True
-        if device.type == "cpu" and self._adopt():
+        if device.type == "cpu" and self._take():
             self._storage = self._bytes.untyped_storage()
             return
         new = torch.empty_like(self._bytes, device=device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import unbroken
+from tests.repo.states import meta, noise, snapshot
+from tests.store.test_real_conditions import mounted
 from unbroken.format import layout
 from unbroken.format.records import Lease
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
+from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal
 from unbroken.types import Epoch
 
@@ -154,6 +158,27 @@ class TestPrune:
         unbroken("prune", "runs", "--keep-last", 1, cwd=folder)
         answer = unbroken("prune", "runs", "--json", cwd=folder)
         assert (answer.code, answer.json["damaged"]) == (0, [])
+
+
+def test_prune_on_a_full_disk_leaves_all_as_it_was_and_says_how_much_must_be_free(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "-t", "tmpfs", "-o", "size=1m", "unbroken-test") as disk:
+        repository = Repository.open(disk, "job", create=True)
+        with repository.writer() as writer:
+            for step in (1, 2):
+                writer.write(snapshot(noise(100_000, step), noise(300_000, 9), step=step), meta(step))
+            writer.retain(plan_retention(repository.commits(), keep_last=1))
+        room = os.statvfs(disk)
+        (disk / "of somebody else").write_bytes(bytes(room.f_bavail * room.f_frsize - 200_000))
+        before = files(disk / "job/packs")
+        answer = unbroken("prune", disk, cwd=tmp_path)
+        assert answer.code == 1
+        assert re.search(r"to rewrite the next, 29\d\.\d KiB must be free first", answer.out)
+        assert files(disk / "job/packs") == before
+        (disk / "of somebody else").unlink()
+        answer = unbroken("prune", disk, cwd=tmp_path)
+        assert answer.code == 0
+        assert bytes_in(disk / "job/packs") < 410_000
+        assert unbroken("verify", disk, cwd=tmp_path).code == 0
 
 
 class TestCopy:

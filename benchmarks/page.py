@@ -68,7 +68,8 @@ def _method(results: Results) -> str:
 {results.load_after:.2f} after. {versions}. All figures, also those not shown here, are in the file beside this page.
 
 * Seconds are medians, with least and most in brackets. *Blocked*: until training may go on and overwrite its
-  memory. *Durable*: until every file and directory is fsync'd. *First*: everything, into an empty directory.
+  memory. *Durable*: until every file and directory is fsync'd. *First*: the
+  first full save (d) of the process, into an empty directory.
 * Between two saves every weight changes and 1 % of the rows of the buffer are new ({sizes.frame_rows // 100:,} of
   {sizes.frame_rows:,} frames; as many in the grown buffer), added through the buffer's own `add`. Frames are real ones of eight Atari games.
 * Each row is a process of its own, with glibc's mmap threshold fixed: memory that an earlier row has touched
@@ -87,7 +88,7 @@ def _saves(rows: list[SaveRow], results: Results) -> str:
     if ours is not None:
         compressed = f", {_mb(ours.compressed)} compressed by zstd" if ours.compressed else ""
         parts.append(f"{_mb(ours.state)} of state, of which {_mb(ours.changed)} change{compressed}.")
-    head = ("", "blocked s", "durable s", "first s", "written", "on top", "contents")
+    head = ("", "blocked s", "durable s", "first: blocked, durable s", "written", "on top", "contents")
     idle = results.sizes.idle_seconds
     for when, saves_of in (("back to back", _back_to_back), (f"after {idle:g} s idle", _after_idle)):
         if saves_of is _after_idle and not any(map(saves_of, rows)):
@@ -119,7 +120,7 @@ def _limits(ours: SaveRow, saves_of: Callable[[SaveRow], list[Save]]) -> list[tu
 def _save(row: SaveRow, saves: list[Save]) -> tuple[str, ...]:
     if row.failure:
         return (row.contender, "", "", "", "", "", f"**failed**: {row.failure}")
-    first = "" if row.first is None else f"{row.first.durable:.3f}"
+    first = "" if row.first is None else f"{row.first.blocked:.3f}, {row.first.durable:.3f}"
     written = Spread.of(save.written for save in saves)
     return (
         row.contender,

@@ -89,6 +89,11 @@ def test_back_to_back_one_is_level_within_the_spread(peer: float, *, reached: bo
     assert found["(c) full save until durable, by the best peer, after idleness"].reached is False
 
 
+def test_the_first_save_is_held_against_the_limits_of_those_after_it() -> None:
+    first = msgspec.structs.replace(row("c", SAVE), first=msgspec.structs.replace(SAVE, durable=0.25))
+    assert verdicts(first)["(d) first full save of (c) until durable, by O_DIRECT"].measured == "1.25 ×"
+
+
 def test_a_file_system_without_o_direct_gives_no_verdict() -> None:
     save = msgspec.structs.replace(SAVE, limits=msgspec.structs.replace(LIMITS, direct=None))
     found = verdicts(row("c", save))

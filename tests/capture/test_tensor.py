@@ -605,13 +605,13 @@ def test_a_snapshot_shares_nothing_with_the_live_state_unless_it_says_so() -> No
     assert compare(saved, capture({"it": Holder(state={"moments": torch.arange(1000.0)})}, POLICY)) == []
 
 
-@pytest.mark.parametrize("shape", [(3, 150, 100), (150, 300)])
+@pytest.mark.parametrize("shape", [(3, 30, 20), (30, 60)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128])
 def test_large_tensors_come_back_in_place_however_they_lie(
     dtype: torch.dtype, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "ALONE", 1000)  # from here on threads are used
-    monkeypatch.setattr(memory, "PIECE", 5000)
+    monkeypatch.setattr(memory, "PIECE", 504)
     saved = random_bits(shape, dtype, 1)
     for original, twin in (
         (saved, torch.zeros(shape, dtype=dtype)),

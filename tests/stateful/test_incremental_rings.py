@@ -182,7 +182,7 @@ shapes = st.tuples(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cls", [Buffer, Ahead, Counting, Stored])
-@settings(max_examples=850, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=850, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes, script=st.binary(min_size=4, max_size=24))
 def test_every_checkpoint_is_a_plain_full_copy(
     cls: type[Buffer], form: str, shape: tuple[Any, ...], script: bytes

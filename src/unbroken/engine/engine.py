@@ -336,7 +336,7 @@ class CheckpointEngine:
                 raise self._not_begun(step, reason, error) from error
             self._progress.handed(step)
             carry = partial(companion.outcome, snapshot)
-        self._schedule.saved(step, episodes, blocked=circumstances.seconds_blocked)
+        self._schedule.saved(step, episodes, blocked=self._clock() - started)
         conflict = self._schedule.conflict()
         self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
         self._requested = ""

@@ -148,9 +148,9 @@ class Companion:
         return self._post
 
     def _start(self) -> None:
-        if not sys.executable:
+        if not sys.executable or getattr(sys, "frozen", False):
             raise ConfigError(
-                "Python does not know its own program, so no second process can be started.",
+                "No Python is known here that could be started a second time (this program is frozen or embedded).",
                 hint='Use writer="thread".',
             )
         self._post, theirs = Post.pair()

@@ -94,6 +94,17 @@ def test_killed_in_its_uploads_it_ends_as_if_undisturbed(
     assert all(repository.verify(commit) == [] for commit in repository.commits())
 
 
+def test_a_companion_finishes_the_upload_in_which_the_training_was_killed(
+    root: str, through: Proxy, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected = ended(started(seaweedfs.place()))
+    monkeypatch.setenv("UNBROKEN_WRITER", "process")
+    killed_at(root, through, "/commits/", 3, Fault.REFUSED)
+    words, end = ended(started(root))
+    assert words[0] == "20", "its commit was refused once, and tried again"
+    assert end == expected
+
+
 def test_a_save_returns_while_the_network_hangs(root: str, through: Proxy, state: Path) -> None:
     training, answered = Training(), threading.Event()
     engine = CheckpointEngine(source_of(training), Settings(root=root, job="run"), environment={})

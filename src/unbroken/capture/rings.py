@@ -6,12 +6,16 @@ saved, and stay as the freshly built twin has them. A buffer says what it is in 
     __unbroken_ring__ = Ring(("observations", "actions", "rewards"), position="pos", full="full")
 
 and may count in another way (`size=`, `adds=`). Then a save also costs only the rows that are new since
-the one before: they are told by the position, together with the number of rows added, which is read from
-`adds` or counted at the method `add`. The replay buffers of Stable-Baselines3 are known. A
-subclass of theirs with an `add` of its own is not guessed at: it is saved whole until it declares itself;
-`__unbroken_ring__ = None` says that a class is no ring.
+the last checkpoint: they are told by the position, together with the number of rows added, which is read
+from `adds` or counted at the method that adds. Without a position, or without either count, all written rows
+are captured each time.
 
-Not promised: rows that somebody writes behind the buffer's back, beyond the position that it names.
+The replay buffers of Stable-Baselines3 are known. A subclass of theirs with an `add` of its own is not
+guessed at: it is saved whole until it declares itself; `__unbroken_ring__ = None` says that a class is no
+ring.
+
+Not promised: rows that somebody writes beyond the last that the buffer names as written. Written rows that
+are changed behind its back are found after some saves: see `audit`.
 """
 
 from __future__ import annotations
@@ -32,11 +36,11 @@ class Ring:
     """How a class keeps its ring: all but `arrays` and `ahead` are names of attributes.
 
     `arrays` name arrays, tensors or dicts of them whose first dimension is the capacity. How much was
-    written is told by `adds` (rows added since the start), by `size` (rows in use, at most the
+    written is told by `adds` (rows added since the start, never set back), by `size` (rows in use, at most the
     capacity) or by `position` together with `full`. `ahead` gives, for an array that the buffer writes
     further than its position, how many rows further. `anywhere` names those of `arrays` of which any row
-    may change at any time (priorities): they are compared whole. `method` is the one that adds rows; calls
-    of it are watched where there is no `adds`.
+    may change at any time (priorities): they are captured whole. `method` is the one that adds rows; calls
+    of it are watched.
 
     >>> Ring(("obs", "act"), position="ptr", size="size").size
     'size'

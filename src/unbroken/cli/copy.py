@@ -60,7 +60,7 @@ def copy(
     if _is_same(named.where, run):
         raise ConfigError(f"{run} is the source itself.", hint="Give another root.")
     into = Repository.open(target, named.repository.job, create=True)
-    check_idle(into.store, into.job)
+    check_idle(into.store, into.job, otherwise="prune that run with --take-over first")
     with into.writer() as writer:
         copies = tuple(copying.copy(named.repository, commits, into, writer))
     show(_table(copies), "", f"Copied to {run}", data=Copies(named.where, run, copies), json=json)

@@ -69,7 +69,7 @@ def prune(
         show(*tables, *(["", busy] if busy else []), data=_planned(run, plan, store), json=json)
         return EXIT_OK
     if not take_over:
-        check_idle(store, repository.job)
+        check_idle(store, repository.job, otherwise="add --take-over")
     before = _on_disk(store)
     with repository.writer() as writer:
         retention = None if keep_last is None else plan_retention(repository.commits(), keep_last=keep_last)

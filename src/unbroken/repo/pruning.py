@@ -14,7 +14,7 @@ from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.collect import GcPlan, Inventory
 from unbroken.repo.compaction import CompactionPlan
-from unbroken.repo.lock import read_lease
+from unbroken.repo.lock import await_companion, read_lease
 from unbroken.repo.log import read_log
 from unbroken.repo.process import Process, named_in
 from unbroken.repo.reader import Reader
@@ -63,18 +63,22 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
 
 
 def holder(store: ByteStore) -> Process | None:
-    """Return the process that writes to the run, or of which nobody here can tell whether it still does."""
+    """Return the process that writes to the run, or of which nobody here can tell whether it still does.
+
+    Where the owner is gone and its companion still writes the last checkpoint, that is the companion.
+    """
     lease = read_lease(store)
     if lease is None:
         return None
     owner = named_in(lease)
-    return None if owner.is_alive() is False else owner
+    return await_companion(store, patience=0.0) if owner.is_alive() is False else owner
 
 
-def check_idle(store: ByteStore, job: str) -> None:
+def check_idle(store: ByteStore, job: str, *, otherwise: str) -> None:
     """Refuse to take a run from a process that may be training.
 
     The lock does so for processes of this machine; one of another might be alive, and would be fenced.
+    `otherwise` is what the caller offers a person who knows that it is not.
 
     Raises:
         RunBusy: the run is held, or was last held by a process of which that cannot be told.
@@ -86,5 +90,5 @@ def check_idle(store: ByteStore, job: str) -> None:
         raise RunBusy(f"The run {job!r} is in use by {owner}.", hint="Stop it or wait for its end.")
     raise RunBusy(
         f"The run {job!r} was last held by {owner}, and it cannot be told from here whether that has ended.",
-        hint="Do this on that machine; if the process is gone for good, add --take-over.",
+        hint=f"Do this on that machine; if the process is gone for good, {otherwise}.",
     )

@@ -11,7 +11,7 @@ those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ class AddCounter:
         finally:
             self._depth -= 1
         self._rows += self._moved()
-        if self._rows == counted or _longest([*args, *kwargs.values()]) > self.capacity:
+        if self._rows == counted or _longer(args, self.capacity) or _longer(kwargs.values(), self.capacity):
             self._unclear += 1  # nothing, or whole laps
         return result
 
@@ -103,12 +103,18 @@ class AddCounter:
         return moved
 
 
-def _longest(arguments: Sequence[Any]) -> int:
-    """Return how many arguments there are, or the length of a longer one. A batch that is longer than the ring goes round it."""
-    longest = len(arguments)
+def _longer(arguments: Collection[Any], length: int) -> bool:
+    """Whether these, or one of them, are more than so many. A batch that is longer than the ring goes round it."""
+    if len(arguments) > length:
+        return True
     for argument in arguments:
-        for part in argument.values() if isinstance(argument, dict) else (argument,):
-            shape = getattr(part, "shape", ())
-            length = shape[0] if shape else len(part) if isinstance(part, (list, tuple)) else 0
-            longest = max(longest, length)
-    return longest
+        shape = getattr(argument, "shape", None)
+        if shape is not None:
+            if shape and shape[0] > length:
+                return True
+        elif isinstance(argument, dict):
+            if _longer(argument.values(), length):
+                return True
+        elif isinstance(argument, (list, tuple)) and len(argument) > length:
+            return True
+    return False

@@ -6,6 +6,7 @@ weights. The checkpoints of the start and of the end are outside the clock, sinc
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from pathlib import Path
@@ -28,6 +29,9 @@ from unbroken.sb3 import CheckpointCallback, Every
 
 WARM_UP = 20
 """Steps before the clock starts: the first one takes the checkpoint of the start."""
+TRIAL = 0.25
+"""Share of a training after which its pace is known."""
+UNLIMITED = 10**9
 JOB = "dqn"
 
 
@@ -37,15 +41,15 @@ def measure(frames: Path, folder: Path, sizes: Sizes) -> TrainingRow:
     plain, saving, blocked, saves = list[float](), list[float](), list[float](), list[int]()
     ends: set[str] = set()
     for _ in range(sizes.trainings):
-        seconds, weights = _train(_model(frames, sizes), steps)
-        plain.append(seconds)
-        ends.add(weights)
+        clock = _Clock()
+        ends.add(_train(_model(frames, sizes), steps, clock))
+        plain.append(clock.taken)
         callback = CheckpointCallback(
             save_path=folder, name_prefix=JOB, every=Every(seconds=sizes.training_interval), keep_last=1000
         )
-        seconds, weights = _train(_model(frames, sizes), steps, callback)
-        saving.append(seconds)
-        ends.add(weights)
+        clock = _Clock()
+        ends.add(_train(_model(frames, sizes), steps, clock, callback))
+        saving.append(clock.taken)
         found = blocked_in(folder, JOB)
         blocked += found
         saves.append(len(found))
@@ -61,26 +65,35 @@ def measure(frames: Path, folder: Path, sizes: Sizes) -> TrainingRow:
 
 
 class _Clock(BaseCallback):
-    def __init__(self) -> None:
+    """Takes the time from the end of the warm-up on; ends the training after some seconds, if asked to."""
+
+    def __init__(self, seconds: float = math.inf) -> None:
         super().__init__()
-        self.started = self.ended = 0.0
+        self.steps = 0
+        self._seconds = seconds
+        self._started = self._ended = 0.0
+
+    @property
+    def taken(self) -> float:
+        return self._ended - self._started
 
     def _on_step(self) -> bool:
-        self.ended = time.perf_counter()
-        if self.n_calls == WARM_UP:
-            self.started = self.ended
-        return True
+        self._ended = time.perf_counter()
+        self.steps = self.n_calls - WARM_UP
+        if self.steps <= 0:
+            self._started = self._ended
+        return self.taken < self._seconds
 
 
 def _steps_in(seconds: float, frames: Path, sizes: Sizes) -> int:
-    trial = 3 * WARM_UP
-    taken, _ = _train(_model(frames, sizes), trial)
-    return 2 * WARM_UP + int((trial - WARM_UP) * seconds / taken)
+    """Return how many steps a training takes that lasts so long, by the pace of a shorter one."""
+    clock = _Clock(TRIAL * seconds)
+    _train(_model(frames, sizes), UNLIMITED, clock)
+    return WARM_UP + max(1, round(clock.steps * seconds / clock.taken))
 
 
-def _train(model: DQN, steps: int, *more: BaseCallback) -> tuple[float, str]:
-    """Return the seconds of the steps after the warm-up, and the digest of the weights at the end."""
-    clock = _Clock()
+def _train(model: DQN, steps: int, clock: _Clock, *more: BaseCallback) -> str:
+    """Train and return the digest of the weights."""
     model.learn(steps, callback=CallbackList([clock, *more]))
     digest = blake3()
     for tensor in model.policy.state_dict().values():
@@ -88,7 +101,7 @@ def _train(model: DQN, steps: int, *more: BaseCallback) -> tuple[float, str]:
     env = model.get_env()
     assert env is not None
     env.close()
-    return clock.ended - clock.started, digest.hexdigest()
+    return digest.hexdigest()
 
 
 def _model(frames: Path, sizes: Sizes) -> DQN:

@@ -350,3 +350,32 @@ def test_without_room_it_leaves_everything_as_it_is_and_says_what_it_needs(
         assert repository.store.list(layout.PACKS) == before
     assert compaction.free_bytes(repository.store)
     assert compaction.free_bytes(MemoryStore()) is None
+
+
+def test_whoever_gets_the_pen_knows_what_was_begun_to_be_deleted() -> None:
+    """The deletion of a pack is carried out after all, when another writes under the same epoch."""
+    base = MemoryStore()
+    mostly_dead(base)
+    counting = FaultyStore(copied(base))
+    prune(Repository.over(counting, "job"))
+    (at,) = [
+        number
+        for number, operation in enumerate(counting.operations)
+        if operation.name == "delete" and operation.key.endswith(".pack")
+    ][-1:]
+    store = copied(base)
+    faulty = FaultyStore(store, fault=Fault(Kind.UNAVAILABLE, at))
+    repository = Repository.over(faulty, "job")
+    with repository.writer(owner=process(2), token=tokens(2)) as run:
+        with pytest.raises(StoreError):
+            run.prune(plan_retention(repository.commits(), keep_last=1))
+        late = faulty.operations[at].key
+        assert late in store.list()
+        pen = run.lend()
+        assert layout.pack_name(late) in pen.condemned
+        index = BlobIndex(store, condemned=pen.condemned)
+        index.refresh()
+        assert index.condemned is pen.condemned
+        store.delete(late)
+        commit = run.write(contents(3), meta(9))
+    assert same(Repository.over(store, "job").load(commit), contents(3))

@@ -104,6 +104,8 @@ class Pen:
     """Birth documents that are kept whether or not a commit names them; shared with who writes them."""
     suspect: set[str]
     """Blobs that were found damaged, and are written anew; shared with who finds them."""
+    condemned: set[str] = field(default_factory=set[str])
+    """Packs whose deletion was begun, in this epoch: a store may carry it out later than it says."""
 
 
 class CheckpointWriter:
@@ -166,7 +168,7 @@ class CheckpointWriter:
         writer = cls(
             store,
             job,
-            BlobIndex(store, suspect=pen.suspect),
+            BlobIndex(store, suspect=pen.suspect, condemned=pen.condemned),
             pen,
             compression=compression,
             clock=clock,

@@ -108,6 +108,7 @@ class _Desk:
         held = self._writer.pen
         held.births.update(work.pen.births)
         held.suspect.update(work.pen.suspect)
+        held.condemned.update(work.pen.condemned)
         return self._writer
 
     def _say(self, said: report.Report) -> bool:

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from unbroken.repo.process import Process, current
+import pytest
+
+from unbroken.repo.process import Process, current, identify
 
 
 def test_this_process_is_alive_and_stable() -> None:
@@ -30,6 +32,22 @@ def test_a_process_that_ended_is_dead() -> None:
     assert process.is_alive() is False, "a zombie holds nothing"
     child.communicate()
     assert process.is_alive() is False
+
+
+@pytest.mark.parametrize("system", ["with pidfd", "without"])
+def test_the_end_of_a_process_that_is_no_child_is_waited_for(
+    system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system == "without":
+        monkeypatch.delattr(os, "pidfd_open")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = identify(child.pid)
+    assert not process.wait(0.0)
+    child.kill()
+    assert process.wait(60.0), "nobody has taken note of it yet"
+    child.communicate()
+    assert process.wait(0.0)
+    assert replace(current(), start="1").wait(0.0), "the number is another's by now"
 
 
 def test_the_same_number_with_another_start_is_another_process() -> None:

@@ -9,20 +9,30 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.callbacks import BaseCallback
 
 from tests.adapters.sb3.test_exactness import Case, Runner, differences
+from tests.adapters.sb3.trainings import dqn
 from tests.capture.shelf import Shelf, contents
 from tests.capture.test_rings import KINDS, add, build
+from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.capture import ledger
+from unbroken.capture.hooks import Hook
 from unbroken.capture.policies import default_policy
 from unbroken.capture.rings import written_rows
 from unbroken.capture.source import GraftSource
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.repo.repository import Repository
+from unbroken.sb3 import CheckpointCallback
 from unbroken.state import walk
+from unbroken.state.snapshot import Component, Snapshot
 
 CHUNK = 8192
 CAPACITY = 40
@@ -160,3 +170,58 @@ def runner() -> Any:
     found = Runner(3)
     yield found
     found.close()
+
+
+class Meddler(BaseCallback):
+    """Saves, copies and loads the buffer while it is being counted, as programs do."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.counted = 0
+
+    def _on_step(self) -> bool:
+        model: Any = self.model
+        self.counted += isinstance(vars(model.replay_buffer).get("add"), Hook)
+        if self.n_calls == 60:
+            model.save_replay_buffer(self.path)
+        if self.n_calls == 80:
+            model.load_replay_buffer(self.path)
+        if self.n_calls == 90:
+            model.replay_buffer = deepcopy(model.replay_buffer)
+        return True
+
+
+def test_in_a_training_of_two_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every checkpoint holds what a plain full copy of that moment holds, and nothing is left behind."""
+    capture = TrainingSource.capture
+
+    def compared(self: TrainingSource) -> Snapshot:
+        snapshot = capture(self)
+        model: Any = self._model
+        plain = walk.capture({"it": model.replay_buffer}, default_policy())
+        truths.append(plain.components["training_state"])
+        return snapshot
+
+    truths: list[Component] = []
+    monkeypatch.setattr(TrainingSource, "capture", compared)
+    monkeypatch.setattr(CheckpointEngine, "save", partialmethod(CheckpointEngine.save, wait=True))
+    monkeypatch.setattr(ledger, "CHUNK_BYTES", 256)
+    model = dqn()
+    meddler = Meddler(tmp_path / "buffer.pkl")
+    for reset in (True, False):
+        ours = CheckpointCallback(10, tmp_path / "runs", "job", keep_last=100)
+        model.learn(110, callback=[ours, meddler], reset_num_timesteps=reset)
+        assert not isinstance(vars(model.replay_buffer).get("add"), Hook)
+    assert meddler.counted > 100
+    repository = Repository.open(tmp_path / "runs", "job")
+    commits = repository.commits()
+    assert len(commits) >= 20
+    assert len(truths[-1].blobs) == 2
+    for commit, truth in zip(reversed(commits), truths, strict=True):
+        loaded = repository.load(commit, ["replay_buffer"]).components["replay_buffer"]
+        assert bytes_of(loaded) == bytes_of(truth), commit.step
+
+
+def bytes_of(component: Component) -> list[bytes]:
+    return [component.content(i).tobytes() for i in range(len(component.blobs))]

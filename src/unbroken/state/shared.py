@@ -50,6 +50,12 @@ class SharedMemory:
         self._region = _mapped(self.descriptor, size)
         return self._region
 
+    def shrink(self, size: int) -> Bytes:
+        """Give back what lies beyond the first `size` bytes, whole pages, and return those."""
+        self._region = self._region[:size]
+        os.ftruncate(self.descriptor, size)
+        return self._region
+
     def offset_of(self, part: Bytes) -> int | None:
         """Return where in this memory the bytes lie; None if they lie elsewhere."""
         offset = part.ctypes.data - self._region.ctypes.data

@@ -26,12 +26,20 @@ ALIGNMENT = 64
 SPARE = 1.25
 """How much more is taken than is needed at the moment, so that a growing state finds it touched."""
 
+IDLE = 32 << 20
+"""Bytes beyond twice what is needed that may lie idle. The first save of a filled buffer takes all of it, and
+those after it a hundredth."""
+
 
 class Memory(Protocol):
     """Where staged bytes lie."""
 
     def resize(self, size: int) -> Bytes:
         """Return writable memory of at least `size` bytes; what was given before is no longer used."""
+        ...
+
+    def shrink(self, size: int) -> Bytes:
+        """Give back what lies beyond the first `size` bytes, whole pages, and return those."""
         ...
 
 
@@ -47,6 +55,12 @@ class AnonymousMemory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(self._map, np.uint8)
+
+    def shrink(self, size: int) -> Bytes:
+        """Give back what lies beyond the first `size` bytes, whole pages, and return those."""
+        assert self._map is not None
+        self._map.madvise(mmap.MADV_DONTNEED, size, len(self._map) - size)
+        return np.frombuffer(self._map, np.uint8, count=size)
 
 
 class Staging:
@@ -88,7 +102,9 @@ class Staging:
         is overwritten: nobody may need it any more.
         """
         parts = list(_live_parts(snapshot))
-        if not self.reserve(sum(_aligned(part.nbytes) for part in parts)):
+        needed = sum(_aligned(part.nbytes) for part in parts)
+        self._shrink(needed)
+        if not self.reserve(needed):
             return False
         at = 0
         places: list[Bytes] = []
@@ -98,6 +114,11 @@ class Staging:
         copy_all(list(zip(places, parts, strict=True)))
         _settle(snapshot, iter(places))
         return True
+
+    def _shrink(self, needed: int) -> None:
+        enough = int(needed * SPARE) // PAGE * PAGE + PAGE
+        if self.size > 2 * enough + IDLE:
+            self._region = self._memory.shrink(enough)
 
 
 def own(snapshot: Snapshot) -> Snapshot:

@@ -19,7 +19,7 @@ from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.store.base import ByteStore, Names
 from unbroken.store.memory import MemoryStore
-from unbroken.testing.faulty_store import FaultyStore
+from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
 from unbroken.types import Digest, Epoch, Sequence
 
 from .states import assert_sound, copied, meta, noise, process, snapshot, tokens
@@ -144,22 +144,33 @@ class TestSpared:
 
 
 def test_a_pack_whose_index_is_listed_late_is_no_leftover() -> None:
-    """It may be what an overtaken compaction has written, and all that will be left."""
-    store = MemoryStore()
-    saved(store)
+    """It may be what an overtaken compaction has written, and all that is left when its last call arrives."""
+    base = MemoryStore()
+    repository = saved(base)
+    with repository.writer(owner=process(2), token=tokens(2)) as writer:
+        writer.retain(plan_retention(repository.commits(), keep_last=2))
+    store = copied(base)
+    counting = FaultyStore(copied(base))
+    with Repository.over(counting, "job").writer(owner=process(3), token=tokens(3)) as writer:
+        writer.prune()
+    (written, *_) = [found.key for found in counting.operations if found.key.endswith("e3.pack")]
+    at = next(
+        number
+        for number, found in enumerate(counting.operations)
+        if found.name == "delete" and found.key.startswith(layout.PACKS)
+    )
+    cut_off = FaultyStore(store, fault=Fault(Kind.STOP_BEFORE, at))
+    with pytest.raises(Stopped):
+        Repository.over(cut_off, "job").writer(owner=process(3), token=tokens(3)).prune()
 
     class Late(FaultyStore):
         def list(self, prefix: str = "") -> Names:
-            return [key for key in super().list(prefix) if not key.endswith(".idx")]
+            return [key for key in super().list(prefix) if key != written.replace(".pack", ".idx")]
 
-    packs = {key for key in store.list(layout.PACKS) if key.endswith(".pack")}
-    assert not packs & set(planned(Late(store), epoch=2).keys)
-    for key in store.list(layout.PACKS):
-        if key.endswith(".idx"):
-            store.delete(key)
-    record = read_log(store).commits[0]
-    with_nothing_needed = planned(Late(store), epoch=2, drop=[record.sequence, *range(1, record.sequence)])
-    assert packs <= set(with_nothing_needed.keys), "without an index it is"
+    assert written in store.list()
+    assert written not in planned(Late(store), epoch=4).packs
+    store.delete(written.replace(".pack", ".idx"))
+    assert written in planned(Late(store), epoch=4).packs, "without an index it is a leftover"
 
 
 def test_the_cost_of_what_checkpoints_share_is_paid_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def _equal(content: Bytes, digest: Digest) -> bool:
 
 def _told(array: RingArray, found: _Suspicion) -> str:
     first, last = found.start // array.row_bytes, (found.end - 1) // array.row_bytes
-    since = "begun by this process" if found.sound is None else f"after that of step {found.sound:,}"
+    since = "of this process" if found.sound is None else f"after that of step {found.sound:,}"
     name = class_name(type(array.owner)).partition(":")[2]
     return (
         f"{array.place}: something in rows {first:,} to {last:,} was changed other than by adding rows."

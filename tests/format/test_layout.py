@@ -37,7 +37,13 @@ def test_foreign_keys_stand_for_nothing() -> None:
         "commits/٠٠٠٠٠٠٠٠٠١.json",
     ):
         assert layout.commit_sequence(key) is None
-    for key in ("packs/e4/cd12e3.pack", "packs/ab12e3.pack", "packs/e3/ab12e3.tmp", "packs/e3/x/ab12e3.pack", ""):
+    for key in (
+        "packs/e4/cd12e3.pack",
+        "packs/ab12e3.pack",
+        "packs/e3/ab12e3.tmp",
+        "packs/e3/x/ab12e3.pack",
+        "",
+    ):
         assert layout.pack_name(key) is None
     assert layout.pack_name("packs/e3/ab12e3.idx") == "ab12e3"
 

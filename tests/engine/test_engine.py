@@ -61,9 +61,9 @@ def test_it_is_on_record_that_a_save_was_begun_before_it_returns(root: Path) -> 
     returned = threading.Event()
     write = engine._write
 
-    def held_back(*args: Any) -> None:
+    def held_back(*args: Any, **more: Any) -> None:
         assert returned.wait(60)
-        write(*args)
+        write(*args, **more)
 
     engine._write = held_back  # type: ignore[method-assign]
     engine.save(12, reason="test")

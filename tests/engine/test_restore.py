@@ -23,6 +23,7 @@ from unbroken.engine.settings import Settings
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
 from unbroken.format.meta import Meta
 from unbroken.repo.repository import Repository
+from unbroken.state import graft as graft_module
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
@@ -382,3 +383,32 @@ def test_what_became_live_and_was_overwritten_is_seen_in_the_read_back() -> None
 
     with pytest.raises(RestoreFailed, match="moments/state/first"):
         lay(Spoiling({"moments": live}, policy_of_loaded()), stored(saved))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_a_large_array_is_moved_into_the_one_that_is_there(
+    order: Any, spoilt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graft_module, "ALONE", 1000)
+    saved, training = trained(), Training()
+    saved.net.weights = np.asarray(np.random.default_rng(0).random((2000, 300)), order=order)
+    own = training.net.weights = np.zeros((2000, 300), order=order)
+    repository = Repository.over(MemoryStore(), "job", create=True)
+    with repository.writer() as writer:
+        commit = writer.write(source_of(saved).capture(), Meta(step=Step(5), reason="schedule"))
+    # It is compared with itself then: only the digests of what was saved can tell.
+    after = (
+        (lambda graft, live: graft.write(live.net.weights.__setitem__, (7, 7), 9.0)) if spoilt else nothing
+    )
+    if spoilt:
+        with pytest.raises(RestoreFailed, match="training/net/weights"):
+            lay(Meddling(training, after), repository.load(commit))
+    else:
+        lay(Meddling(training, after), repository.load(commit))
+        assert np.array_equal(own, saved.net.weights)
+    assert training.net.weights is own
+
+
+def nothing(graft: Graft, training: Training) -> None:
+    """Meddle with nothing."""

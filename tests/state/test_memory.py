@@ -22,6 +22,7 @@ from unbroken.state.memory import (
     copy_all,
     copy_array,
     fresh,
+    move,
     overwrite,
     same_bytes,
 )
@@ -78,6 +79,27 @@ def test_overwriting_leaves_what_is_there_already(size: int) -> None:
     target = np.zeros_like(source)
     overwrite(target, source)
     assert np.array_equal(target, source)
+
+
+@pytest.mark.parametrize("size", [*SIZES, HUGE_FROM + 1])
+def test_what_is_moved_arrives_whole(size: int) -> None:
+    source, beside = fresh(size), fresh(HUGE_FROM)
+    source[:] = noise(size)
+    beside[:] = 7
+    target = np.zeros(size, np.uint8)
+    move(target, source)
+    assert np.array_equal(target, noise(size))
+    assert (beside == 7).all()
+
+
+def test_what_is_moved_gives_its_memory_back() -> None:
+    source = fresh(2 * ALONE + 100)
+    source[:] = 7
+    move(np.zeros_like(source), source)
+    assert not source.any()
+    plain = noise(2 * ALONE)
+    move(np.zeros_like(plain), plain)
+    assert np.array_equal(plain, noise(2 * ALONE))
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -6,7 +6,7 @@ for it; loading stops at the first fault, verifying collects them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -33,6 +33,9 @@ from unbroken.state.memory import fresh
 from unbroken.state.snapshot import Base, Bytes, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
+
+TOGETHER = 16
+"""Chunks whose digests one thread computes at a time."""
 
 
 class Reader:
@@ -67,24 +70,25 @@ class Reader:
         wanted = sorted(entries) if components is None else sorted(set(components))
         found = {name: self._document(entries[name]) for name in wanted}
         blobs = self._blobs(found)
+        loaded = {
+            name: Component(
+                name=name,
+                roots=read.roots,
+                blobs=[*blobs[name]],
+                tensors=read.tensors,
+                saved={
+                    i: Base(Digest(ref.tree), ref.size, ref.chunk)
+                    for i, ref in enumerate(read.blobs)
+                    if ref.tree is not None
+                },
+            )
+            for name, read in found.items()
+        }
         return Snapshot(
-            components={
-                name: Component(
-                    name=name,
-                    roots=read.roots,
-                    blobs=[*blobs[name]],
-                    tensors=read.tensors,
-                    saved={
-                        i: Base(Digest(ref.tree), ref.size, ref.chunk)
-                        for i, ref in enumerate(read.blobs)
-                        if ref.tree is not None
-                    },
-                )
-                for name, read in found.items()
-            },
+            components=loaded,
             promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
             counters=dict(meta.counters),
-            recheck=partial(self._changed, found, blobs),
+            recheck=partial(self._changed, found, loaded),
         )
 
     def document(self, component: str) -> Document:
@@ -186,20 +190,25 @@ class Reader:
     def _changed(
         self,
         documents: Mapping[str, Document],
-        blobs: Mapping[str, Sequence[Bytes]],
+        components: Mapping[str, Component],
         suspects: Collection[tuple[str, int]],
     ) -> list[tuple[str, int]]:
         """Return those of the suspects that do not have the digests any more with which they were read."""
 
-        def is_whole(suspect: tuple[str, int]) -> bool:
-            name, i = suspect
-            ref, memory = documents[name].blobs[i], blobs[name][i].data
-            chunks = chunks_of(memory, ref.chunk)
-            return all(map(matches, chunks, self._chunks_of(ref)))
+        def parts() -> Iterator[tuple[tuple[str, int], list[tuple[memoryview, Digest]]]]:
+            for name, i in suspects:
+                ref, memory = documents[name].blobs[i], components[name].content(i).data
+                pairs = [*zip(chunks_of(memory, ref.chunk), self._chunks_of(ref), strict=True)]
+                for at in range(0, len(pairs), TOGETHER):
+                    yield (name, i), pairs[at : at + TOGETHER]
+
+        def changed(part: tuple[tuple[str, int], list[tuple[memoryview, Digest]]]) -> tuple[str, int] | None:
+            suspect, pairs = part
+            return None if all(matches(chunk, digest) for chunk, digest in pairs) else suspect
 
         with ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-digests") as pool:
-            whole = pool.map(is_whole, suspects)
-            return [suspect for suspect, is_so in zip(suspects, whole, strict=True) if not is_so]
+            found = set(pool.map(changed, parts()))
+        return [suspect for suspect in suspects if suspect in found]
 
     def _chunks_of(self, ref: BlobRef) -> Iterable[Digest]:
         """Return the chunks of a blob in order; those of a list are read."""

@@ -20,16 +20,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unbroken.errors import CorruptObject, InternalError, StateMismatch
 from unbroken.state.code import PARTIAL
 from unbroken.state.lookup import Facts, lookup
+from unbroken.state.memory import ALONE, bytes_of, copy_array, move
 from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape, same
 from unbroken.state.places import Frame, frame_of, index, place_of
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
-from unbroken.state.snapshot import Bytes, Snapshot
+from unbroken.state.snapshot import Blob, Bytes, Rows, Snapshot
 from unbroken.state.walk import Walk, walk
 from unbroken.types import MISSING
 
@@ -117,6 +119,17 @@ class Graft:
     def write(self, function: Callable[..., object], *args: object, phase: Phase = Phase.WRITE) -> None:
         """Have `function(*args)` called by `apply`."""
         self._writes.append((phase, function, args))
+
+    def fill(self, target: NDArray[Any], b: int, content: NDArray[Any]) -> None:
+        """Have the values of a live array written: `content`, which lies in blob `b` if that is one.
+
+        A large blob that may be taken over is moved there, and afterwards what the array holds is the blob.
+        """
+        into = bytes_of(target) if target.flags.c_contiguous == content.flags.c_contiguous else None
+        if into is not None and into.nbytes > ALONE and self.adoption(b)():
+            self.write(_move_blob, self.saved.components[self._component].blobs, b, into)
+        else:
+            self.write(copy_array, target, content)
 
     def bytes_of(self, b: int, data: bytes) -> Bytes:
         """Return the bytes that `Walk.pack` wrote. Read-only: copy what becomes part of the live state."""
@@ -360,6 +373,13 @@ class Graft:
             self._at = self._at[0]
         self._objects[id(node)] = value
         return value
+
+
+def _move_blob(blobs: list[Blob], b: int, into: Bytes) -> None:
+    source = blobs[b]
+    assert not isinstance(source, Rows)
+    move(into, source)
+    blobs[b] = into
 
 
 def _kind_of(twin: object) -> str:

@@ -51,6 +51,13 @@ def copy_all(pairs: Sequence[tuple[Bytes, Bytes]]) -> None:
         pass
 
 
+def move(target: Bytes, source: Bytes) -> None:
+    """Copy `source` into `target`, of the same size. What came from `fresh` is given back piece by piece:
+    the target's new pages are then the source's old ones, and both together take little more than one."""
+    for _ in _each(_move, [(target, source)]):
+        pass
+
+
 def overwrite(target: Bytes, source: Bytes) -> None:
     """Copy `source` into `target`, of the same size, unless the same bytes are there already."""
     same = _common(target, source)
@@ -111,6 +118,22 @@ def _pieces(pairs: Sequence[tuple[Bytes, Bytes]]) -> Iterator[tuple[Bytes, Bytes
 
 def _copy(target: Bytes, source: Bytes) -> None:
     target[:] = source
+
+
+def _move(target: Bytes, source: Bytes) -> None:
+    target[:] = source
+    if (region := _region(source)) is not None:
+        at = _address(source) - _address(np.frombuffer(region, np.uint8))
+        region.madvise(mmap.MADV_DONTNEED, at, -(-source.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def _region(array: Bytes) -> mmap.mmap | None:
+    """Return the region that an array of `fresh` lies in, if its memory can be given back in pieces."""
+    base: Any = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    region = base.obj if isinstance(base, memoryview) else None
+    return region if isinstance(region, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None
 
 
 def _same(left: Bytes, right: Bytes) -> bool:

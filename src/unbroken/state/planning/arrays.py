@@ -58,7 +58,7 @@ def plan_array(graft: Graft, node: Array, twin: object) -> Any:
         return graft.bind(node, _fresh_array(graft, node, content))
     target = own[: node.rows] if node.rows >= 0 else own
     if content.nbytes > COMPARE_UP_TO or target.tobytes() != content.tobytes():
-        graft.write(copy_array, target, content)
+        graft.fill(target, node.b, content)
     return own
 
 

@@ -111,6 +111,8 @@ class Case:
         self.cls, self.shape = cls, shape
         self.saved: Snapshot | None = None
         self.value = 0
+        self.unseen = 0
+        """How many checkpoints may still be wrong or lead to the finding."""
         self.start(self.cls(*self.shape))
 
     def start(self, buffer: Buffer) -> None:
@@ -147,11 +149,17 @@ class Case:
         elif what == 8 and self.saved is not None:
             self.source.release()
             self.start(self.cls(*self.shape))
+            self.unseen = 0
             self.shelf.restore(self.source, self.saved)
             self.check(self.saved)
+        elif what == 12:
+            buffer.a[much % buffer.capacity] = 77  # behind its back
+            self.unseen = 2
         else:
             self.saved = self.shelf.save(self.source)
-            self.check(self.saved)
+            self.unseen = max(0, self.unseen - 1)
+            if not self.unseen:
+                self.check(self.saved)
 
     def around(self, buffer: Buffer, much: int) -> None:
         """What happens to a buffer as a whole."""
@@ -194,3 +202,17 @@ def test_every_checkpoint_is_a_plain_full_copy(
     case.act(9, 0)
     case.source.release()
     assert not any(isinstance(value, Hook) for value in vars(case.buffer).values())
+
+
+@pytest.mark.filterwarnings("ignore::unbroken.capture.audit.RowsChangedWarning")
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(shape=shapes, script=st.binary(min_size=4, max_size=24))
+def test_what_is_changed_behind_its_back_is_in_the_second_checkpoint_after(
+    form: str, shape: tuple[Any, ...], script: bytes
+) -> None:
+    """All of it is looked at after each commit here."""
+    case = Case(Buffer, (form, *shape))
+    for byte in b"\x03\x09" + script + b"\x0c\x09\x09":
+        case.act(byte % 13, byte // 13)
+    assert not case.unseen

@@ -119,6 +119,19 @@ def test_who_wraps_the_method_makes_it_unclear() -> None:
     assert counter.count().unclear > before
 
 
+def test_a_count_that_is_set_back_is_told_however_far_it_comes_again() -> None:
+    buffer: Any = Buffer()
+    buffer.total = 5
+    counter = AddCounter.watch(buffer, Ring(("rows",), position="pos", adds="total"), CAPACITY)
+    assert counter is not None
+    buffer.add(1)
+    assert counter.count().failed == 0
+    buffer.total = 0
+    buffer.add(2)
+    buffer.total = 50
+    assert counter.count().failed == 1
+
+
 def test_removed_it_leaves_no_trace() -> None:
     buffer = Buffer()
     before = dict(vars(buffer))

@@ -1,6 +1,6 @@
 """A save of a ring captures the new rows and a little around them; in doubt, everything.
 
-Each case is saved and compared with a plain full copy. Chunks are two rows long here.
+Each case is saved and compared with a plain full copy. Chunks are of two rows of the one array and four of the other here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CAPACITY = 64
 OBS, ACT = 160, 80
 """Bytes of a row."""
 ALL = CAPACITY * (OBS + ACT)
-LITTLE = 4 * (OBS + ACT)
+LITTLE = 2 * (2 * OBS + 4 * ACT)
 """Two chunks an array."""
 
 
@@ -164,6 +164,13 @@ def set_back(buffer: Any) -> None:
         buffer.add(-value if value < 0 else value + 1000)
 
 
+def set_back_and_lap(buffer: Any) -> None:
+    """The same, while the calls do not tell how many they add."""
+    buffer.total = buffer.pos = 0
+    for _ in range(3):
+        buffer.add(*range(500, 500 + CAPACITY))
+
+
 def wrap(buffer: Any) -> None:
     buffer.add = partial(buffer.add)
     buffer.add(5)
@@ -186,6 +193,7 @@ DOUBTS: dict[str, tuple[Callable[[Any], object], type[Buffer]]] = {
     "a lap by two methods": (unseen_lap, Buffer),
     "a position set back and forth": (rewind, Buffer),
     "a count set back": (set_back, Counting),
+    "a count set back, then laps": (set_back_and_lap, Counting),
     "an array replaced": (replace, Buffer),
     "a tensor's memory replaced": (repoint, Tensors),
     "a tensor replaced": (replace, Tensors),

@@ -27,7 +27,7 @@ class Count(NamedTuple):
     unclear: int
     """How often it is not known how many were added."""
     failed: int
-    """Calls that raised, perhaps half-way."""
+    """How often a call raised, perhaps half-way, or the buffer's own count was set back."""
 
 
 class AddCounter:
@@ -37,7 +37,9 @@ class AddCounter:
         self.buffer = buffer
         self.capacity = capacity
         self._attribute = ring.position
+        self._adds = ring.adds
         self._position = self._now()
+        self._told = self._tells()
         self._rows = self._unclear = self._failed = self._depth = 0
         self._hook = Hook(buffer, ring.method, self._add, keeper=self)
 
@@ -62,6 +64,7 @@ class AddCounter:
 
     def count(self) -> Count:
         """Return what was counted so far. For clean points."""
+        self._look_back()
         if self._moved() or vars(self.buffer).get(self._hook.name) is not self._hook:
             self._unclear += 1
         return Count(self._rows, self._unclear, self._failed)
@@ -71,6 +74,7 @@ class AddCounter:
         self._hook.remove()
 
     def _add(self, *args: Any, **kwargs: Any) -> Any:
+        self._look_back()
         # The method may call itself, row by row: then the inner calls have counted already.
         moved = self._moved()
         if self._depth:
@@ -94,6 +98,15 @@ class AddCounter:
 
     def _now(self) -> int:
         return int(getattr(self.buffer, self._attribute))
+
+    def _tells(self) -> int:
+        return int(getattr(self.buffer, self._adds)) if self._adds else 0
+
+    def _look_back(self) -> None:
+        told = self._tells()
+        if told < self._told:
+            self._failed += 1
+        self._told = told
 
     def _moved(self) -> int:
         """Return how far the position has moved since it was looked at last."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from unbroken.format.compression import BlobCodec
 from unbroken.format.pack import ENTRY_BYTES, PackEntry
 from unbroken.repo.blobs import BlobIndex, Location, pack_fault
 from unbroken.repo.fault import ObjectFault
+from unbroken.state.crew import Crew
 from unbroken.store.base import ByteStore, read_into
 from unbroken.types import Digest
 
@@ -66,7 +67,7 @@ def fetch_blobs(index: BlobIndex, wanted: Mapping[Digest, Destination]) -> Itera
     faults: dict[Digest, ObjectFault] = {}
     known: frozenset[str] | None = frozenset(index.packs)
     alone = sum(destination.size for destination in wanted.values()) <= ALONE
-    pool = None if alone else ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-fetch")
+    pool = None if alone else Crew(THREADS, "unbroken-fetch")
     try:
         while remaining:
             if known is not None and not all(remaining.values()):
@@ -108,7 +109,7 @@ def _look_again(
 
 
 def _in_order(
-    read: Callable[[_Read], list[Fetched]], reads: Iterable[_Read], pool: ThreadPoolExecutor | None
+    read: Callable[[_Read], list[Fetched]], reads: Iterable[_Read], pool: Crew | None
 ) -> Iterator[list[Fetched]]:
     """Carry out reads, on the pool's threads if there is one; yield what came of them in their order."""
     if pool is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from unbroken.format.buffers import Buffer
 from unbroken.format.compression import BlobCodec, Compression, Compressor
 from unbroken.format.digest import digest_of
+from unbroken.state.crew import Crew
 from unbroken.types import Digest
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Pipeline:
         self._compression = compression
         self.is_new = is_new
         self._local = threading.local()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-chunks")
+        self._pool = Crew(THREADS, "unbroken-chunks")
 
     def __enter__(self) -> Self:
         return self

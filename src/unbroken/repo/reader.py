@@ -7,7 +7,6 @@ for it; loading stops at the first fault, verifying collects them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -29,6 +28,7 @@ from unbroken.repo.fetch import THREADS, Destination, fetch_blobs
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.seal import seal
+from unbroken.state.crew import Crew
 from unbroken.state.memory import fresh
 from unbroken.state.snapshot import Base, Bytes, Component, Promise, Snapshot
 from unbroken.store.base import ByteStore
@@ -206,7 +206,7 @@ class Reader:
             suspect, pairs = part
             return None if all(matches(chunk, digest) for chunk, digest in pairs) else suspect
 
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-digests") as pool:
+        with Crew(THREADS, "unbroken-digests") as pool:
             found = set(pool.map(changed, parts()))
         return [suspect for suspect in suspects if suspect in found]
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unbroken.state.crew import Crew
 
 THREADS = 2
 PIECE = 4 << 20
@@ -102,7 +103,7 @@ def _each(
         for one, other in pairs:
             yield function(one, other)
         return
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="unbroken-memory")
+    pool = Crew(THREADS, "unbroken-memory")
     try:
         for job in [pool.submit(function, one, other) for one, other in _pieces(pairs)]:
             yield job.result()

@@ -24,7 +24,7 @@ correctness; a rule of the bucket removes them (docs/design/010-object-stores.md
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
@@ -36,6 +36,7 @@ from obstore.store import from_url
 
 from unbroken.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
 from unbroken.format.buffers import Buffer, Content, pieces
+from unbroken.state.crew import Crew
 from unbroken.store import capability
 from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
 from unbroken.store.responses import refusal, word_of
@@ -124,7 +125,7 @@ class ObjectStore:
             if _fill(views, self._range(key, at, wanted, same)) != wanted:
                 raise StoreUnavailable(f"Reading {self.where}/{key} ended early.", key=key)
 
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unbroken-ranges") as pool:
+        with Crew(AT_ONCE, "unbroken-ranges") as pool:
             jobs = {pool.submit(fetch, at, views) for at, views in _ranges(offset, length, parts, self._part)}
             try:
                 _checked(jobs, all_of_them=True)
@@ -161,7 +162,7 @@ class ObjectStore:
         held: tuple[str, bytes] | None = None
         waiting: set[Future[None]] = set()
         seen: set[str] = set()
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unbroken-uploads") as pool:
+        with Crew(AT_ONCE, "unbroken-uploads") as pool:
             try:
                 for key, data in items:
                     self._path(key)

@@ -57,15 +57,22 @@ class BackgroundWriter:
         self.wait()
         self.check()
         self._error, self._told, self._what = None, False, what
-        thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=False)
+        gate = threading.Lock()
+        gate.acquire()
+        thread = threading.Thread(target=self._run, args=(work, gate), name=self._name, daemon=False)
         try:
             thread.start()
         except RuntimeError:  # no more threads to be had: slow is better than lost
-            self._run(work)
+            gate.release()
+            self._run(work, gate)
         else:
             self._thread = thread
+            # `start` waits until the thread runs. Would it go on at once, training had to wait for its
+            # turn with Python's lock, up to five milliseconds.
+            gate.release()
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], None], gate: threading.Lock) -> None:
+        gate.acquire()
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - kept for the training thread, which raises it

@@ -17,7 +17,7 @@ from unbroken.format.document import CHUNK, BlobRef, chunks_of
 from unbroken.format.manifest import DocumentEntry, DocumentFormat
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.opaque import opaque_places
-from unbroken.repo.pipeline import Pipeline, StoredBlob
+from unbroken.repo.pipeline import Pipeline, PipelineRun, StoredBlob
 from unbroken.state.snapshot import Base, Component, Rows
 from unbroken.types import Digest
 
@@ -69,19 +69,26 @@ class ComponentEncoder:
     lists: ChunkLists
     pipeline: Pipeline
     stored: set[Digest]
+    following: ComponentEncoder | None = None
+    """The one that is used up after this one; its first chunks are under way when the last of this one are."""
+    _run: PipelineRun[tuple[int, int]] | None = None
     _refs: list[BlobRef] = field(default_factory=list[BlobRef])
     _used: list[ChunkList] = field(default_factory=list[ChunkList])
 
     def blobs(self) -> Iterator[StoredBlob]:
         """Yield every blob of the component that has to be stored."""
         found: list[dict[int, Digest]] = [{} for _ in self.component.blobs]
-        for (blob, i), digest, new in self.pipeline.run(self._chunks()):
+        for (blob, i), digest, new in self._started():
             found[blob][i] = digest
             if new is not None and digest not in self.stored:
                 self.stored.add(digest)
                 yield new
         for i, digests in enumerate(found):
             yield from self._finish_blob(i, digests)
+
+    def begin(self) -> None:
+        """Let the first chunks be digested and compressed."""
+        self._started().begin()
 
     def finish(self) -> EncodedComponent:
         """Return the document, whose blobs have all been yielded."""
@@ -99,6 +106,12 @@ class ComponentEncoder:
             lists=tuple(self._used),
             opaque=tuple(opaque_places(self.component.roots)),
         )
+
+    def _started(self) -> PipelineRun[tuple[int, int]]:
+        if self._run is None:
+            then = None if self.following is None else self.following.begin
+            self._run = self.pipeline.run(self._chunks(), then=then)
+        return self._run
 
     def _chunks(self) -> Iterator[tuple[tuple[int, int], Buffer]]:
         for number, blob in enumerate(self.component.blobs):

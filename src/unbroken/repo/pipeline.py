@@ -4,7 +4,7 @@ All that costs time here runs without Python's global lock, so training's own th
 cores that `THREADS` names. The threads live as long as one save: nothing waits idle, and a process that
 forks between two saves has no thread to leave behind.
 
-Invariant: at most `AHEAD` chunks are on their way, so that a slow disk fills no memory.
+Invariant: at most `AHEAD` chunks of a run are on their way, so that a slow disk fills no memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from unbroken.format.buffers import Buffer
 from unbroken.format.compression import BlobCodec, Compression, Compressor
@@ -64,17 +64,12 @@ class Pipeline:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def run(self, chunks: Iterable[tuple[Tag, Buffer]]) -> Iterator[tuple[Tag, Digest, StoredBlob | None]]:
-        """Yield for each chunk, in order, its digest, and what to store if it is new."""
-        waiting: deque[tuple[Tag, Future[tuple[Digest, StoredBlob | None]]]] = deque()
-        for tag, chunk in chunks:
-            waiting.append((tag, self._pool.submit(self._prepared, chunk)))
-            if len(waiting) >= AHEAD:
-                first, future = waiting.popleft()
-                yield first, *future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, *future.result()
+    def run(
+        self, chunks: Iterable[tuple[Tag, Buffer]], *, then: Callable[[], None] | None = None
+    ) -> PipelineRun[Tag]:
+        """Have chunks digested and compressed. `then` is called when the last of them is under way: what
+        comes next can be begun, so that the threads need not wait for this run to be used up."""
+        return PipelineRun(lambda chunk: self._pool.submit(self._prepared, chunk), iter(chunks), then)
 
     def _prepared(self, chunk: Buffer) -> tuple[Digest, StoredBlob | None]:
         digest = digest_of(chunk)
@@ -88,3 +83,37 @@ class Pipeline:
         if found is None:
             found = self._local.compressor = Compressor(self._compression)
         return found
+
+
+class PipelineRun(Generic[Tag]):
+    """Yields for each chunk, in order, its digest, and what to store if it is new."""
+
+    def __init__(
+        self,
+        submit: Callable[[Buffer], Future[tuple[Digest, StoredBlob | None]]],
+        chunks: Iterator[tuple[Tag, Buffer]],
+        then: Callable[[], None] | None,
+    ) -> None:
+        self._submit = submit
+        self._chunks = chunks
+        self._then = then
+        self._waiting: deque[tuple[Tag, Future[tuple[Digest, StoredBlob | None]]]] = deque()
+
+    def begin(self) -> None:
+        """Let the threads begin with the first chunks."""
+        while len(self._waiting) < AHEAD:
+            found = next(self._chunks, None)
+            if found is None:
+                then, self._then = self._then, None
+                if then is not None:
+                    then()
+                return
+            tag, chunk = found
+            self._waiting.append((tag, self._submit(chunk)))
+
+    def __iter__(self) -> Iterator[tuple[Tag, Digest, StoredBlob | None]]:
+        self.begin()
+        while self._waiting:
+            tag, future = self._waiting.popleft()
+            yield tag, *future.result()
+            self.begin()

@@ -24,6 +24,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import msgspec
 
@@ -206,6 +207,8 @@ class CheckpointWriter:
                 ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
                 for component in snapshot.components.values()
             ]
+            for one, other in pairwise(encoders):
+                one.following = other
             return self.write_parts(encoders, self._complete(meta, snapshot), stored)
 
     def write_parts(

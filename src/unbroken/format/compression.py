@@ -19,8 +19,10 @@ from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
 from unbroken.format.buffers import Buffer
 
 PROBE_BYTES = 64 * 1024
-WORTH = 1.15
+WORTH = 1.05
 """Smallest ratio for which bytes are stored compressed."""
+WORTH_IN_BULK = 2.0
+"""The same where much is written to a disk: what compresses less is written sooner than it is compressed."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _GZIP_PIECE = 1 << 16
@@ -77,10 +79,11 @@ class Compression:
 class Compressor:
     """Compresses blobs. Not for several threads at once: give each its own."""
 
-    __slots__ = ("_level", "_zstd", "codec")
+    __slots__ = ("_level", "_worth", "_zstd", "codec")
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: Compression | None = None, *, worth: float = WORTH) -> None:
         chosen = compression or Compression()
+        self._worth = worth
         self.codec = chosen.codec
         self._level = chosen.level or 0
         self._zstd = zstandard.ZstdCompressor(level=self._level) if self.codec is BlobCodec.ZSTD else None
@@ -90,10 +93,13 @@ class Compressor:
         view = memoryview(data).cast("B")
         if self.codec is BlobCodec.RAW or not view.nbytes:
             return BlobCodec.RAW, data
-        if view.nbytes > PROBE_BYTES and not _worth(self._encode(view[:PROBE_BYTES]), PROBE_BYTES):
+        if view.nbytes > PROBE_BYTES and not self._pays(self._encode(view[:PROBE_BYTES]), PROBE_BYTES):
             return BlobCodec.RAW, data
         stored = self._encode(view)
-        return (self.codec, stored) if _worth(stored, view.nbytes) else (BlobCodec.RAW, data)
+        return (self.codec, stored) if self._pays(stored, view.nbytes) else (BlobCodec.RAW, data)
+
+    def _pays(self, stored: bytes, size: int) -> bool:
+        return len(stored) * self._worth < size
 
     def _encode(self, data: memoryview) -> bytes:
         if self._zstd is not None:
@@ -120,10 +126,6 @@ def decompress(codec: BlobCodec | str, stored: Buffer, target: memoryview) -> No
         _unzstd(stored, target)
     else:
         _gunzip(stored, target)
-
-
-def _worth(stored: bytes, size: int) -> bool:
-    return len(stored) * WORTH < size
 
 
 def _copy(stored: Buffer, target: memoryview) -> None:

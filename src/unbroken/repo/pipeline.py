@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from unbroken.format.buffers import Buffer
-from unbroken.format.compression import BlobCodec, Compression, Compressor
+from unbroken.format.compression import WORTH, BlobCodec, Compression, Compressor
 from unbroken.format.digest import digest_of
 from unbroken.state.crew import Crew
 from unbroken.types import Digest
@@ -48,10 +48,14 @@ class Pipeline:
     """A context manager; use it from one thread.
 
     `is_new` says of a digest whether the blob has to be stored; it is asked from the pipeline's threads.
+    `worth` is the least ratio for which bytes are compressed.
     """
 
-    def __init__(self, compression: Compression, is_new: Callable[[Digest], bool]) -> None:
+    def __init__(
+        self, compression: Compression, is_new: Callable[[Digest], bool], *, worth: float = WORTH
+    ) -> None:
         self._compression = compression
+        self._worth = worth
         self.is_new = is_new
         self._local = threading.local()
         self._pool = Crew(THREADS, "unbroken-chunks")
@@ -81,7 +85,7 @@ class Pipeline:
     def _compressor(self) -> Compressor:
         found: Compressor | None = getattr(self._local, "compressor", None)
         if found is None:
-            found = self._local.compressor = Compressor(self._compression)
+            found = self._local.compressor = Compressor(self._compression, worth=self._worth)
         return found
 
 

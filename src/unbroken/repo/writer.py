@@ -43,7 +43,7 @@ from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Buffer, Content
 from unbroken.format.chunks import ChunkList
-from unbroken.format.compression import BlobCodec, Compression
+from unbroken.format.compression import WORTH, WORTH_IN_BULK, BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
@@ -61,10 +61,14 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep, clear_note, put_all
+from unbroken.store.base import ByteStore, SupportsLocalPath, SupportsSweep, clear_note, put_all
 from unbroken.types import Digest, Epoch, Sequence, WriteId
 
 _CONFLICTS = 1000
+BULK_BYTES = 64 << 20
+"""A save that writes more is over sooner if only what shrinks to a half is compressed. Below, the bytes
+matter more: a disk waits for its sync longer than for them."""
+
 TEMPORARY_SECONDS = 3600.0
 """While a run is being written, a temporary file may belong to another thread of this process."""
 
@@ -201,7 +205,7 @@ class CheckpointWriter:
             Fenced: a newer process has taken the run over.
             AmbiguousCommit: the store cannot say whether the commit exists.
         """
-        with Pipeline(self._compression, self.must_write) as pipeline:
+        with Pipeline(self._compression, self.must_write, worth=self._worth(snapshot)) as pipeline:
             stored: set[Digest] = set()
             encoders = [
                 ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
@@ -210,6 +214,11 @@ class CheckpointWriter:
             for one, other in pairwise(encoders):
                 one.following = other
             return self.write_parts(encoders, self._complete(meta, snapshot), stored)
+
+    def _worth(self, snapshot: Snapshot) -> float:
+        captured = sum(blob.nbytes for part in snapshot.components.values() for blob in part.blobs)
+        in_bulk = captured > BULK_BYTES and isinstance(self._store, SupportsLocalPath)
+        return WORTH_IN_BULK if in_bulk else WORTH
 
     def write_parts(
         self, parts: Collection[Part], meta: Meta, stored: Collection[Digest], *, sign: bool = True

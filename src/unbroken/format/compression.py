@@ -1,6 +1,6 @@
 """Compression of blobs: a codec a blob, chosen by trying.
 
-Weights hardly compress (1.08), frames do (25 and more): so the first 64 KiB decide. Decompression
+Weights hardly compress (1.08), frames do (25 and more): so the first 16 KiB decide. Decompression
 never gives more bytes than were announced, whatever the input.
 """
 
@@ -18,7 +18,7 @@ import zstandard
 from unbroken.errors import ConfigError, CorruptObject, UnsupportedFormat
 from unbroken.format.buffers import Buffer
 
-PROBE_BYTES = 64 * 1024
+PROBE_BYTES = 16 * 1024
 WORTH = 1.05
 """Smallest ratio for which bytes are stored compressed."""
 WORTH_IN_BULK = 2.0

@@ -52,7 +52,8 @@ _CODECS = (BlobCodec.RAW, BlobCodec.ZSTD, BlobCodec.GZIP)
 
 
 class PackEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where one blob lies in a pack: `offset` of its entry header; `crc` of the stored bytes."""
+    """Where one blob lies in a pack: `offset` of its entry header; `crc` of the stored bytes,
+    0 where they are raw."""
 
     digest: DigestField
     offset: Count
@@ -97,7 +98,9 @@ class PackWriter:
         yield self._count(_HEADER.pack(_PACK_MAGIC, FORMAT_VERSION, 0, 0))
         for digest, raw, codec, stored in blobs:
             view = memoryview(stored).cast("B")
-            entry = PackEntry(digest, self.size, codec, view.nbytes, raw, zlib.crc32(view))
+            # Raw bytes are what the digest is of; a second check of them would cost as much as a copy.
+            crc = 0 if codec is BlobCodec.RAW else zlib.crc32(view)
+            entry = PackEntry(digest, self.size, codec, view.nbytes, raw, crc)
             self._entries.append(entry)
             yield self._count(_entry_header(entry))
             yield self._count(view)

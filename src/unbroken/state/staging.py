@@ -10,7 +10,9 @@ caller writes the snapshot from where it lies while training waits.
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,12 +25,19 @@ PAGE = 4096
 ALIGNMENT = 64
 """Blobs start at multiples of this, for fast copies and for the tensors that are laid over them."""
 
-SPARE = 1.25
-"""How much more is taken than is needed at the moment, so that a growing state finds it touched."""
+SPARE = 32 << 20
+"""Bytes, at most a quarter, that are taken beyond what is needed at the moment: a state that grows finds them
+touched."""
+
+ROOM = 8
+"""How far it may grow in place. Room costs addresses alone; memory is what was touched."""
 
 IDLE = 32 << 20
 """Bytes beyond twice what is needed that may lie idle. The first save of a filled buffer takes all of it, and
 those after it a hundredth."""
+
+
+_NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Memory(Protocol):
@@ -42,6 +51,10 @@ class Memory(Protocol):
         """Give back what lies beyond the first `size` bytes, whole pages, and return those."""
         ...
 
+    def close(self) -> None:
+        """Let go of it. What was given lasts until nobody uses it any more."""
+        ...
+
 
 class AnonymousMemory:
     """Memory of this process."""
@@ -50,17 +63,21 @@ class AnonymousMemory:
         self._map: mmap.mmap | None = None
 
     def resize(self, size: int) -> Bytes:
-        self._map = None  # freed before the new one is taken, when the last view of it is gone
-        self._map = mmap.mmap(-1, size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(self._map, np.uint8)
+        """Return memory of `size` bytes: what was given before with more behind it, as long as there is room."""
+        if self._map is None or size > len(self._map):
+            self._map = None  # freed before the new one is taken, when the last view of it is gone
+            self._map = _room_for(size)
+        return np.frombuffer(self._map, np.uint8, count=size)
 
     def shrink(self, size: int) -> Bytes:
         """Give back what lies beyond the first `size` bytes, whole pages, and return those."""
         assert self._map is not None
         self._map.madvise(mmap.MADV_DONTNEED, size, len(self._map) - size)
         return np.frombuffer(self._map, np.uint8, count=size)
+
+    def close(self) -> None:
+        """Let go of it. What was given lasts until nobody uses it any more."""
+        self._map = None
 
 
 class Staging:
@@ -86,14 +103,17 @@ class Staging:
         ceiling = self._ceiling()
         if size > ceiling:
             return False
+        held, address = self.size, self._region.ctypes.data
         self._region = np.empty(0, np.uint8)
-        self._region = self._memory.resize(min(_aligned(int(size * SPARE)), ceiling))
-        self._region[::PAGE] = 0
+        self._region = self._memory.resize(min(_with_spare(size), ceiling))
+        touched = held // PAGE * PAGE if self._region.ctypes.data == address else 0
+        self._region[touched::PAGE] = 0
         return True
 
     def release(self) -> None:
         """Give the memory back. What was copied there lasts as long as the snapshot that owns it."""
         self._region = np.empty(0, np.uint8)
+        self._memory.close()
 
     def take(self, snapshot: Snapshot) -> bool:
         """Copy everything that `snapshot` left in live memory; it owns its bytes then.
@@ -116,7 +136,7 @@ class Staging:
         return True
 
     def _shrink(self, needed: int) -> None:
-        enough = int(needed * SPARE) // PAGE * PAGE + PAGE
+        enough = _with_spare(needed)
         if self.size > 2 * enough + IDLE:
             self._region = self._memory.shrink(enough)
 
@@ -152,3 +172,19 @@ def _settle(snapshot: Snapshot, copies: Iterator[Bytes]) -> None:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _with_spare(size: int) -> int:
+    return (size + min(size // 4, SPARE)) // PAGE * PAGE + PAGE
+
+
+def _room_for(size: int) -> mmap.mmap:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        room = mmap.mmap(-1, ROOM * size, flags=flags | _NO_RESERVE)
+    except (OSError, ValueError):  # a limit on addresses
+        room = mmap.mmap(-1, size, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel that was built without them
+            room.madvise(mmap.MADV_HUGEPAGE)
+    return room

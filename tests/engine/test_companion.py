@@ -286,7 +286,6 @@ def fork_in_c() -> int:
 def test_workers_that_outlive_the_training_keep_neither_the_companion_nor_its_memory(
     root: Path, fork: Any
 ) -> None:
-    reading, writing = os.pipe()
     told, telling = os.pipe()
 
     def with_worker() -> None:
@@ -295,25 +294,27 @@ def test_workers_that_outlive_the_training_keep_neither_the_companion_nor_its_me
         train(engine, training, start=0, until=20)
         os.kill(pid_of(engine), signal.SIGSTOP)
         engine.save(20, reason="test")
-        if fork() == 0:
-            os.close(writing)
-            os.write(telling, b"%d " % os.getpid())
-            os.read(reading, 1)  # until the test is over
-            os._exit(0)
+        worker = fork()
+        if worker == 0:
+            signal.pause()  # until the test ends it: forked in C, it may be unable to do anything else
+        os.write(telling, b"%d" % worker)
         os.kill(pid_of(engine), signal.SIGCONT)
         die()
 
     assert in_child(with_worker) == -signal.SIGKILL
     worker = int(os.read(told, 100))
-    assert ended(companion_of(root))
-    assert steps_of(root)[0] == 20
-    held = holders_of_memory().get(worker, [])
+    try:
+        assert ended(companion_of(root))
+        assert steps_of(root)[0] == 20
+        held = holders_of_memory().get(worker, [])
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.close(told)
+        os.close(telling)
     if fork is os.fork:
         assert held == []
     else:
         assert all(line.startswith("/memfd:") for line in held), "no mapping in any case"
-    for end in (writing, reading, told, telling):
-        os.close(end)
 
 
 # The companion fails

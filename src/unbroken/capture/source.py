@@ -15,6 +15,7 @@ from typing import Any
 
 from unbroken.capture.audit import ChunksOf
 from unbroken.capture.environments import env_policy
+from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
 from unbroken.capture.volatile import volatile_places
@@ -57,18 +58,26 @@ class GraftSource:
         self._judge = judge
         self._promises = dict(promises or {})
         self._ledger = Ledger()
+        self._expected = -1
 
     def capture(self) -> Snapshot:
         """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
         durable checkpoint is in it."""
         self._ledger.begin()
-        snapshot = walk.walk(self.roots, self.policy, ledger=self._ledger).snapshot
+        walked = walk.walk(self.roots, self.policy, ledger=self._ledger)
+        snapshot = walked.snapshot
         self._ledger.end(snapshot)
+        if self._expected < 0:
+            self._expected = expected_bytes(snapshot, walked.met())
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
             snapshot.promises[name] = worse(self._promises.get(name, promise), promise)
         return snapshot
+
+    def expected_bytes(self) -> int:
+        """Return how much memory the coming snapshots will take, by what the first capture has met."""
+        return max(0, self._expected)
 
     def committed(self, snapshot: Snapshot) -> None:
         """Let the next capture build on `snapshot`, which was captured last and is durable now."""

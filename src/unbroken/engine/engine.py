@@ -42,7 +42,7 @@ from unbroken.engine.resume import Resumption, read_traces, resume_run
 from unbroken.engine.saving import Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import InspectsWeights, KnowsThreads, RemembersRows, Source
+from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
 from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import (
     ConfigError,
@@ -210,6 +210,8 @@ class CheckpointEngine:
             )
             if found.adopted:
                 self.request_save("settings were changed")
+        if found.position != "end" and isinstance(self._source, ForeseesSize):
+            self._staging.reserve(self._source.expected_bytes())
         self._schedule.begin(self._step, found.episodes)
         self._progress.step(self._step)
         report = found.report(
@@ -294,11 +296,11 @@ class CheckpointEngine:
         started = self._clock()
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
-        # If the process ends from here on, the next one knows what was under way. The disk works while
-        # the state is walked and copied.
+        snapshot = self._source.capture()
+        # If the process ends from here on, the next one knows what was under way. The disk works while the
+        # state is copied, which needs no turn with Python's lock.
         begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
         try:
-            snapshot = self._source.capture()
             staged = self._staging.take(snapshot) if position != "end" else not snapshot.is_live
         finally:
             refused = begun.wait()

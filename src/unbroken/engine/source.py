@@ -58,6 +58,15 @@ class InspectsWeights(Protocol):
 
 
 @runtime_checkable
+class ForeseesSize(Protocol):
+    """A source that knows how large the coming snapshots will be."""
+
+    def expected_bytes(self) -> int:
+        """Return the bytes that a save will have to copy; asked once, after the first capture."""
+        ...
+
+
+@runtime_checkable
 class RemembersRows(Protocol):
     """A source that captures of its rings only what has changed since the newest durable checkpoint."""
 

@@ -19,7 +19,7 @@ import pickle
 import struct
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -203,6 +203,10 @@ class Walk:
     def here(self, value: object) -> Value:
         """Write `value` at the present place itself: for a codec whose payload is one other value."""
         return _plain(value) if type(value) in PLAIN else self._value(value, type(value))
+
+    def met(self) -> Iterator[object]:
+        """Yield every object with an identity that the walk has met."""
+        return (seen.keep for seen in self._seen.values())
 
     def object_at(self, place: str) -> object:
         """Return the object that was first met at `place`, or MISSING."""

@@ -45,9 +45,7 @@ def test_importing_the_package_loads_no_framework() -> None:
 
 EVERY_NAME = "import unbroken\nfor name in unbroken.__all__: getattr(unbroken, name)"
 DEPENDENCIES = "import numpy.random, numpy.typing, msgspec, blake3, zstandard"
-HEAVY = frozenset(
-    {"asyncio", "email", "http", "multiprocessing", "sqlite3", "ssl", "unittest", "xml"}
-)
+HEAVY = frozenset({"asyncio", "email", "http", "multiprocessing", "sqlite3", "ssl", "unittest", "xml"})
 """Parts of the standard library that nothing here needs for saving and resuming."""
 
 

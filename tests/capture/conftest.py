@@ -17,10 +17,10 @@ def through_documents(snapshot: Snapshot, form: DocumentFormat) -> Snapshot:
     """Return what a reader of the snapshot's documents gets, its bytes in memory of their own."""
     read: dict[str, Component] = {}
     for name, component in snapshot.components.items():
-        table = [BlobRef(b.nbytes, [digest_of(chunk) for chunk in chunks_of(b)]) for b in component.blobs]
+        contents = [component.content(i) for i in range(len(component.blobs))]
+        table = [BlobRef(c.nbytes, [digest_of(chunk) for chunk in chunks_of(c.data)]) for c in contents]
         document = decode(encode(component, table, form), form)
-        blobs = [np.frombuffer(blob.tobytes(), np.uint8) for blob in component.blobs]
-        read[name] = Component(name, document.roots, blobs, document.tensors)
+        read[name] = Component(name, document.roots, [*map(np.copy, contents)], document.tensors)
     return Snapshot(components=read)
 
 

@@ -20,8 +20,8 @@ from unbroken.repo import fencing
 from unbroken.repo.log import read_log
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
-from unbroken.repo.seal import seal
 from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore, Names
 from unbroken.store.memory import MemoryStore

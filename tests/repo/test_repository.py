@@ -65,7 +65,7 @@ def test_a_loaded_state_is_the_callers_own(repository: Repository) -> None:
     state = snapshot(b"w" * 3000)
     with repository.writer() as writer:
         commit = writer.write(state, meta(0))
-    repository.load(commit).components["policy_weights"].blobs[0][:] = 0
+    repository.load(commit).components["policy_weights"].content(0)[:] = 0
     assert same(repository.load(commit), state)
 
 

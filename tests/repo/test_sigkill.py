@@ -83,7 +83,7 @@ def test_a_killed_process_loses_nothing(tmp_path: Path, operations: int, kind: s
         newest = int(lines[-1].split()[0])
         assert seen[0].sequence >= newest, "the last acknowledged commit is there"
     if seen:
-        blob = repository.load(seen[0]).components["weights"].blobs[0]
+        blob = repository.load(seen[0]).components["weights"].content(0)
         assert (blob == seen[0].step).all()
     with repository.writer() as writer:
         assert repository.commits() == seen

@@ -140,7 +140,9 @@ def through(encoding: str, snapshot: Snapshot) -> Snapshot:
     components = {}
     for name, component in snapshot.components.items():
         roots = module.decode(module.encode(component.roots), type=dict[str, Value])
-        components[name] = Component(name, roots, [blob.copy() for blob in component.blobs])
+        components[name] = Component(
+            name, roots, [component.content(i).copy() for i in range(len(component.blobs))]
+        )
     return Snapshot(components)
 
 

@@ -31,6 +31,9 @@ from unbroken.engine.engine import CheckpointEngine, CompanionLeftWarning, Stagi
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import SaveFailed, StoreError, StoreFull
+from unbroken.format import layout
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.process import Process
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Rows, Snapshot
@@ -126,6 +129,40 @@ def test_it_writes_what_a_thread_writes_also_of_rings_in_parts(tmp_path: Path) -
     assert len(there) == len(here) == 4
     for one, other in zip(there, here, strict=True):
         assert list(compare(one, other)) == []
+
+
+def damage_row(root: Path, row: int) -> None:
+    """Damage the chunk of the newest checkpoint that holds this row, where it is stored."""
+    kept = repository(root)
+    saved = kept.load(kept.commits()[0]).components["training_state"].saved
+    (base,) = saved.values()
+    index = BlobIndex(kept.store)
+    index.refresh()
+    chunk = ChunkLists(index).get(base.name, base.count)[row * ROW // base.chunk]
+    (place,) = index.places(chunk)
+    path = root / "run" / layout.pack(place.pack)
+    data = bytearray(path.read_bytes())
+    data[place.entry.offset + place.entry.length - 1] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_a_damaged_chunk_that_was_written_anew_is_built_on_again(root: Path) -> None:
+    ring, engine = ring_of(root, "process")
+    for step in (1, 2):
+        save_ring(ring, engine, step)
+        engine.wait()
+    abandon(engine)
+    damage_row(root, 150)
+    ring, engine = ring_of(root, "process")
+    assert ring.adds == 100, "the newest is passed over"
+    taken: list[int] = []
+    for step in (2, 3, 4):  # the first writes the very same rows once more
+        taken.append(save_ring(ring, engine, step))
+        engine.wait()
+    engine.close()
+    assert max(taken) < 200 * ROW
+    kept = repository(root)
+    assert [fault for commit in kept.commits()[:3] for fault in kept.verify(commit)] == []
 
 
 def test_weights_that_are_not_finite_are_found_by_the_companion(root: Path) -> None:

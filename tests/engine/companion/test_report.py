@@ -27,8 +27,9 @@ def test_every_error_comes_back_with_all_that_it_carries(kind: type[UnbrokenErro
     error = kind("It failed.", hint="Try again.")
     given = {name: FACTS[name] for name in vars(error) if name in FACTS}
     error = kind("It failed.", hint="Try again.", **given)
-    said = report.decode(report.encode(FailedReport.of(error)))
+    said = report.decode(report.encode(FailedReport.of(error, ["0e1"])))
     assert isinstance(said, FailedReport)
+    assert said.condemned == ["0e1"]
     back = said.error()
     assert type(back) is kind
     assert vars(back) == vars(error)
@@ -36,6 +37,6 @@ def test_every_error_comes_back_with_all_that_it_carries(kind: type[UnbrokenErro
 
 
 def test_what_is_none_of_ours_is_a_bug_and_names_itself() -> None:
-    back = FailedReport.of(ZeroDivisionError("by zero")).error()
+    back = FailedReport.of(ZeroDivisionError("by zero"), ()).error()
     assert isinstance(back, InternalError)
     assert "ZeroDivisionError: by zero" in str(back)

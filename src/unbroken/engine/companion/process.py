@@ -76,25 +76,25 @@ class _Desk:
             for descriptor in message:
                 os.close(descriptor)
 
-        def committed(sick_from_birth: frozenset[str]) -> None:
-            self._say(report.CommittedReport.of(snapshot, sick_from_birth))
-
+        condemned = work.pen.condemned
         try:
-            carry_out(
-                work.order,
-                snapshot,
-                self._pen_of(work),
-                inspect=_inspector(work.inspector),
-                committed=committed,
-            )
+            writer = self._writer_of(work)
+            pen = writer.pen
+            condemned, suspect = pen.condemned, frozenset(pen.suspect)
+
+            def committed(sick_from_birth: frozenset[str]) -> None:
+                renewed = suspect - pen.suspect
+                self._say(report.CommittedReport.of(snapshot, sick_from_birth, renewed))
+
+            carry_out(work.order, snapshot, writer, inspect=_inspector(work.inspector), committed=committed)
         except Exception as error:  # noqa: BLE001 - the training raises it
-            if not self._say(report.FailedReport.of(error)):
+            if not self._say(report.FailedReport.of(error, condemned)):
                 # Nobody else can tell it any more.
                 sys.stderr.write(f"unbroken: the last checkpoint of {work.job} was not saved: {error}\n")
         else:
-            self._say(report.DoneReport())
+            self._say(report.DoneReport(sorted(condemned)))
 
-    def _pen_of(self, work: Work) -> CheckpointWriter:
+    def _writer_of(self, work: Work) -> CheckpointWriter:
         if self._writer is None:
             self._writer = CheckpointWriter.open(
                 root_of(work.root).store(work.job),

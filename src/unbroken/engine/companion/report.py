@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeAlias, Union, cast
 
 import msgspec
@@ -13,16 +14,20 @@ from unbroken.state.snapshot import Base, Snapshot
 
 
 class CommittedReport(msgspec.Struct, frozen=True, tag="committed"):
-    """The snapshot is durable; `saved` is what its blobs are saved as, by component."""
+    """The snapshot is durable; `saved` is what its blobs are saved as, by component, and `renewed` are blobs
+    that were damaged and are no longer, since it holds them."""
 
     saved: dict[str, dict[int, Base]]
     sick_from_birth: list[bytes]
+    renewed: list[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, sick_from_birth: frozenset[str]) -> CommittedReport:
+    def of(
+        cls, snapshot: Snapshot, sick_from_birth: frozenset[str], renewed: Collection[str]
+    ) -> CommittedReport:
         """Report on `snapshot`."""
         saved = {name: part.saved for name, part in snapshot.components.items()}
-        return cls(saved, places_as_bytes(sick_from_birth))
+        return cls(saved, places_as_bytes(sick_from_birth), sorted(renewed))
 
     def tell(self, snapshot: Snapshot) -> frozenset[str]:
         """Write into the trainer's own snapshot what it is saved as; return what was sick from birth."""
@@ -32,7 +37,9 @@ class CommittedReport(msgspec.Struct, frozen=True, tag="committed"):
 
 
 class DoneReport(msgspec.Struct, frozen=True, tag="done"):
-    """Retention is done as well."""
+    """Retention is done as well; `condemned` are the packs whose deletion was begun."""
+
+    condemned: list[str]
 
 
 class FailedReport(msgspec.Struct, frozen=True, tag="failed"):
@@ -42,9 +49,10 @@ class FailedReport(msgspec.Struct, frozen=True, tag="failed"):
     message: str
     hint: str
     facts: dict[str, Union[str, int, list[str]]]
+    condemned: list[str]
 
     @classmethod
-    def of(cls, error: Exception) -> FailedReport:
+    def of(cls, error: Exception, condemned: Collection[str]) -> FailedReport:
         """Take an error apart. Whatever is none of ours is a bug, and becomes our error for that."""
         if not isinstance(error, UnbrokenError):
             error = InternalError(f"Writing failed with {type(error).__name__}: {error}")
@@ -55,7 +63,7 @@ class FailedReport(msgspec.Struct, frozen=True, tag="failed"):
             elif isinstance(value, tuple):
                 facts[name] = [str(item) for item in cast("tuple[object, ...]", value)]
         del facts["message"], facts["hint"]
-        return cls(type(error).__name__, error.message, error.hint, facts)
+        return cls(type(error).__name__, error.message, error.hint, facts, sorted(condemned))
 
     def error(self) -> UnbrokenError:
         """Return the error as it was raised, without its traceback."""

@@ -20,6 +20,7 @@ from unbroken.engine.companion.post import Post
 from unbroken.engine.saving import Committed
 from unbroken.errors import ConfigError, InternalError, SaveFailed
 from unbroken.repo.process import Process, identify
+from unbroken.repo.writer import Pen
 from unbroken.state.shared import SharedMemory, read_shared
 from unbroken.state.snapshot import Snapshot
 
@@ -59,6 +60,8 @@ class Companion:
         self._announce = announce
         self._process: subprocess.Popen[bytes] | None = None
         self._post: Post | None = None
+        self._pen: Pen | None = None
+        """What was lent to it with the save that was handed over last."""
 
     @property
     def pid(self) -> int | None:
@@ -81,6 +84,7 @@ class Companion:
                 nothing was handed over.
         """
         letter = draft.finish(work)
+        self._pen = work.pen
         try:
             try:
                 self._running().send(letter.descriptors)
@@ -97,14 +101,21 @@ class Companion:
             SaveFailed: the companion died, and nobody knows how far it had come.
             UnbrokenError: as `carry_out` does.
         """
+        pen = self._pen
+        if pen is None:
+            raise InternalError("Nothing was handed to the companion.")
         while True:
             said = self._heard()
+            # Whoever writes next has to know: it would refuse to build on a blob that is whole again, or build
+            # on a pack that is about to go.
             if isinstance(said, report.CommittedReport):
+                pen.suspect.difference_update(said.renewed)
                 committed(said.tell(snapshot))
-            elif isinstance(said, report.DoneReport):
-                return
-            else:
+                continue
+            pen.condemned.update(said.condemned)
+            if isinstance(said, report.FailedReport):
                 raise said.error()
+            return
 
     def dismiss(self) -> None:
         """Let it end, which takes as long as what it still has to do, and wait for that."""

@@ -36,6 +36,23 @@ def test_work_runs_beside_the_caller_and_one_at_a_time() -> None:
     assert not writer.busy
 
 
+def test_an_interrupt_while_the_thread_starts_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, done, start = BackgroundWriter(), list[str](), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.submit("one", lambda: done.append("one"))
+    writer.submit("two", lambda: done.append("two"))
+    writer.wait()
+    writer.check()
+    assert done == ["one", "two"]
+
+
 def test_no_thread_lives_between_two_writes() -> None:
     writer = BackgroundWriter("unbroken-test-idle")
     writer.submit("one", lambda: None)

@@ -28,6 +28,21 @@ def test_it_works_while_the_interpreter_ends() -> None:
     assert (done.stdout, done.stderr) == ("5050\n", "")
 
 
+def test_an_interrupt_while_a_thread_starts_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Crew(2, "crew") as crew:
+        crew.submit(abs, -1)
+    (thread,) = started
+    assert not thread.is_alive()
+
+
 def test_results_and_errors_come_back_to_who_asked() -> None:
     with Crew(3, "crew") as crew:
         futures = [crew.submit(divmod, 7, n) for n in (1, 0, 2)]

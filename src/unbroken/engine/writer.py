@@ -19,6 +19,9 @@ from collections.abc import Callable
 
 from unbroken.errors import AmbiguousCommit, Fenced, InternalError, SaveFailed
 
+START_SECONDS = 1.0
+"""How long a thread may take from its start to its first line, where nobody knows whether it was started."""
+
 
 class BackgroundWriter:
     """The thread beside the training. Used from one thread only."""
@@ -57,22 +60,28 @@ class BackgroundWriter:
         self.wait()
         self.check()
         self._error, self._told, self._what = None, False, what
-        gate = threading.Lock()
-        gate.acquire()
-        thread = threading.Thread(target=self._run, args=(work, gate), name=self._name, daemon=False)
+        gate, begun = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._run, args=(work, gate, begun), name=self._name, daemon=False)
         try:
             thread.start()
         except RuntimeError:  # no more threads to be had: slow is better than lost
-            gate.release()
-            self._run(work, gate)
+            gate.set()
+            self._run(work, gate, begun)
+        except BaseException:
+            # An interrupt while it starts. If there is a thread, it writes and is waited for like any other;
+            # left at the gate it would keep the interpreter from ever ending.
+            gate.set()
+            self._thread = thread if begun.wait(START_SECONDS) else None
+            raise
         else:
             self._thread = thread
             # `start` waits until the thread runs. Would it go on at once, training had to wait for its
             # turn with Python's lock, up to five milliseconds.
-            gate.release()
+            gate.set()
 
-    def _run(self, work: Callable[[], None], gate: threading.Lock) -> None:
-        gate.acquire()
+    def _run(self, work: Callable[[], None], gate: threading.Event, begun: threading.Event) -> None:
+        begun.set()
+        gate.wait()
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - kept for the training thread, which raises it

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -63,17 +64,28 @@ class Crew(Executor):
                 waiting[0].cancel()
         for _ in self._threads:
             self._work.put(None)
-        while wait and self._threads:
-            self._threads[-1].join()
-            self._threads.pop()
+        if wait:
+            self._join()
+
+    def _join(self) -> None:
+        try:
+            while self._threads:
+                with suppress(RuntimeError):  # its start was interrupted; what it finds to do is to end
+                    self._threads[-1].join()
+                self._threads.pop()
+        except BaseException:  # interrupted: the memory they write to must not be used again before they end
+            self._join()
+            raise
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=self._name)
+        self._threads.append(
+            thread
+        )  # before it starts: else one whose start is interrupted is never told to end
         try:
             thread.start()
         except RuntimeError:  # a limit of the system, or an interpreter too near its end
-            return
-        self._threads.append(thread)
+            self._threads.remove(thread)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:

@@ -163,6 +163,15 @@ def test_what_is_refused(act: Any, message: str) -> None:
         act(buffer_of(4))
 
 
+def test_rows_that_do_not_fit_are_refused_before_one_is_written() -> None:
+    """Else a checkpoint would lack them: they are not counted."""
+    buffer = PrioritizedReplayBuffer(4, {"action": ((), np.int64), "obs": ((3,), np.float32)})
+    with pytest.raises(ConfigError, match=r"rows of obs have the shape \(2,\), not \(3,\)"):
+        buffer.extend(action=[1, 2], obs=[[1, 2], [3, 4]])
+    assert not buffer.rows["action"].any()
+    assert len(buffer) == 0
+
+
 def test_an_update_of_nothing_is_nothing() -> None:
     buffer_of(4).update([], [])
 

@@ -106,16 +106,22 @@ class PrioritizedReplayBuffer:
     def extend(self, **rows: ArrayLike) -> None:
         """Add `n` transitions at once, oldest first: each field of shape (n, …).
 
-        Raises ConfigError if the fields are not those of the buffer, or not of one length.
+        Raises ConfigError if the fields are not those of the buffer, not of their shape, or not of one length.
         """
         self._check(rows)
-        columns = {name: np.asarray(values) for name, values in rows.items()}
+        columns = {name: np.asarray(values, self.rows[name].dtype) for name, values in rows.items()}
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1:
             raise ConfigError(
                 f"The fields have {sorted(lengths)} rows.", hint="Give every field as many as the others."
             )
         (count,) = lengths
+        for name, column in columns.items():  # before a row is written: it would not be counted
+            if column.shape[1:] != self.rows[name].shape[1:]:
+                raise ConfigError(
+                    f"The rows of {name} have the shape {column.shape[1:]}, not {self.rows[name].shape[1:]}.",
+                    hint="Give every field its shape behind the number of rows.",
+                )
         kept = min(count, self.capacity)  # the others would be overwritten by these
         places = (self.position + np.arange(count - kept, count)) % self.capacity
         for name, column in columns.items():

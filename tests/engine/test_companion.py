@@ -30,13 +30,15 @@ from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine, CompanionLeftWarning, StagingFullWarning
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
-from unbroken.errors import SaveFailed, StoreError, StoreFull
+from unbroken.errors import CorruptObject, SaveFailed, StoreError, StoreFull, StoreUnavailable, UnbrokenError
 from unbroken.format import layout
+from unbroken.format.chunks import ChunkList
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.process import Process
+from unbroken.repo.run_writer import RunWriter
 from unbroken.state.diff import compare
-from unbroken.state.snapshot import Rows, Snapshot
+from unbroken.state.snapshot import Base, Rows, Snapshot
 from unbroken.state.staging import own
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -163,6 +165,28 @@ def test_a_damaged_chunk_that_was_written_anew_is_built_on_again(root: Path) -> 
     assert max(taken) < 200 * ROW
     kept = repository(root)
     assert [fault for commit in kept.commits()[:3] for fault in kept.verify(commit)] == []
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, CorruptObject])
+def test_an_audit_that_cannot_look_fails_no_save_and_nothing_is_built_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch, error: type[UnbrokenError]
+) -> None:
+    ring, engine = ring_of(root, "process")
+    save_ring(ring, engine, 1)
+    engine.wait()
+
+    def refuse(run: RunWriter, base: Base) -> ChunkList:
+        raise error("It cannot be read.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "chunks", refuse)
+        save_ring(ring, engine, 2)
+        engine.wait()
+    assert save_ring(ring, engine, 3) == 300 * ROW
+    engine.wait()
+    assert save_ring(ring, engine, 4) < 200 * ROW
+    engine.close()
+    assert steps_of(root) == [4, 3, 2, 1, 0]
 
 
 def test_weights_that_are_not_finite_are_found_by_the_companion(root: Path) -> None:

@@ -420,7 +420,7 @@ class CheckpointEngine:
         )
 
     def _write(self, run: RunWriter, snapshot: Snapshot, step: int, carry: Carry) -> None:
-        """Runs in the writer's thread; touches no live object."""
+        """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
         source, started = self._source, self._clock()
         durable: list[float] = []
 
@@ -440,7 +440,12 @@ class CheckpointEngine:
                 run.lose_pen()
             raise
         if isinstance(source, RemembersRows):
-            source.audit(run.chunks, step=step)
+            try:
+                source.audit(run.chunks, step=step)
+            except (CorruptObject, StoreError):
+                # The checkpoint is there, so the save has not failed. But what could not be looked at may
+                # have been changed or damaged: nothing is built on it.
+                source.forget()
         self._schedule.written(durable=durable[0], busy=self._clock() - started)
 
     def _finish_save(self) -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import msgspec
 
-from unbroken.errors import InternalError, StoreError
+from unbroken.errors import CorruptObject, InternalError, StoreError
 from unbroken.format import layout, wire
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
@@ -192,7 +192,12 @@ class RunWriter:
         if self._checkpoints is not None:
             return self._checkpoints.chunks(base)
         self._index.refresh()
-        return ChunkLists(self._index).get(base.name, base.count)
+        try:
+            return ChunkLists(self._index).get(base.name, base.count)
+        except CorruptObject as error:
+            if error.digest:
+                self._pen.suspect.add(error.digest)  # for whoever has the pen: it is written anew
+            raise
 
     def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
         """Record durably that a save of `step` was started.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_beyond_the_ceiling_nothing_is_copied(memory: Memory) -> None:
     assert snapshot.is_live
     assert snapshot.components["a"].blobs[0] is array
     assert staging.size == 0
+
+
+def test_where_the_system_refuses_nothing_is_copied(memory: Memory) -> None:
+    def refuse(size: int) -> Bytes:
+        raise OSError(errno.ENOMEM, f"{size} bytes are too many")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "resize", refuse)
+        snapshot, staging = live(noise(MEBIBYTE)), Staging(lambda: 1 << 30, memory)
+        assert not staging.take(snapshot)
+        assert snapshot.is_live
+        assert staging.size == 0
+    assert staging.take(snapshot)
 
 
 def test_spare_memory_stays_below_the_ceiling() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from unbroken.state.memory import copy_all
 from unbroken.state.snapshot import Bytes, Rows, Snapshot
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 ALIGNMENT = 64
 """Blobs start at multiples of this, for fast copies and for the tensors that are laid over them."""
 
@@ -97,7 +97,7 @@ class Staging:
         return self._region.nbytes
 
     def reserve(self, size: int) -> bool:
-        """Have `size` bytes ready, and touched; return whether the ceiling allows it."""
+        """Have `size` bytes ready, and touched; return whether the ceiling, and the system, allow it."""
         if size <= self.size:
             return True
         ceiling = self._ceiling()
@@ -105,7 +105,10 @@ class Staging:
             return False
         held, address = self.size, self._region.ctypes.data
         self._region = np.empty(0, np.uint8)
-        self._region = self._memory.resize(min(_with_spare(size), ceiling))
+        try:
+            self._region = self._memory.resize(min(_with_spare(size), ceiling))
+        except OSError:  # a limit on memory: none is better than an error
+            return False
         touched = held // PAGE * PAGE if self._region.ctypes.data == address else 0
         self._region[touched::PAGE] = 0
         return True
@@ -118,8 +121,8 @@ class Staging:
     def take(self, snapshot: Snapshot) -> bool:
         """Copy everything that `snapshot` left in live memory; it owns its bytes then.
 
-        Returns False, and copies nothing, if that would not fit below the ceiling. The copy before it
-        is overwritten: nobody may need it any more.
+        Returns False, and copies nothing, if that would not fit below the ceiling, or the system has no
+        memory. The copy before it is overwritten: nobody may need it any more.
         """
         parts = list(_live_parts(snapshot))
         needed = sum(_aligned(part.nbytes) for part in parts)

@@ -24,6 +24,7 @@ from unbroken.errors import (
     Fenced,
     RunBusy,
     SaveFailed,
+    StoreDenied,
     StoreError,
     UnbrokenError,
 )
@@ -139,6 +140,21 @@ def test_a_lost_checkpoint_is_told_before_a_lost_line(root: Path) -> None:
     assert "history" in str(raised.value.__context__)
 
 
+def test_a_checkpoint_that_is_there_is_not_called_lost_when_what_it_replaces_cannot_go(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    run = engine._run
+    assert run is not None
+
+    def refuse(plan: object) -> None:
+        raise StoreDenied("packs/e1 may not be written to.", key="packs/e1")
+
+    run.checkpoints.retain = refuse  # type: ignore[method-assign, assignment]
+    with pytest.raises(SaveFailed, match="step 7 is saved, but"):
+        engine.save(7, reason="test", wait=True)
+    assert steps_of(root) == [7, 0]
+
+
 def test_a_save_that_cannot_be_begun_is_told_as_such_and_stays_due(root: Path) -> None:
     engine = engine_of(Training(), root)
     engine.resume()
@@ -160,8 +176,9 @@ def test_a_process_that_was_overtaken_learns_it_as_such(root: Path) -> None:
     engine = engine_of(Training(), root)
     engine.resume()
     claim(LocalStore(root / "run"), token=lambda: "0" * TOKEN_DIGITS, owner=current(), job="run", time=0.0)
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced) as raised:
         engine.save(10, reason="test", wait=True)
+    assert raised.value.__cause__ is not raised.value
     with pytest.raises(Fenced):
         engine.close()
 

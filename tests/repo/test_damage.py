@@ -189,6 +189,22 @@ def test_an_unusable_pack_is_not_built_on(run: Path, how: str) -> None:
     assert same(fresh(run).load(after), state)
 
 
+@pytest.mark.parametrize("kind", ["*.pack", "*.idx"])
+def test_a_pack_that_somebody_deletes_while_the_run_goes_on_is_not_built_on(
+    tmp_path: Path, kind: str
+) -> None:
+    repository = Repository.open(tmp_path, "job", create=True)
+    with repository.writer() as writer:
+        writer.write(snapshot(b"w", SHARED, step=1), meta(1))
+        for path in (tmp_path / "job" / "packs").rglob(kind):
+            path.unlink()
+        writer.retain(plan_retention(repository.commits(), keep_last=5))
+        state = snapshot(b"x", SHARED, step=2)
+        commit = writer.write(state, meta(2))
+    assert repository.verify(commit) == []
+    assert same(repository.load(commit), state)
+
+
 def test_a_pack_whose_index_is_lost_stays_while_it_is_needed(run: Path) -> None:
     newest, _ = fresh(run).commits()
     big = max((run / "packs").rglob("*.pack"), key=lambda path: path.stat().st_size)

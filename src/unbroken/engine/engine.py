@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from unbroken.engine import fingerprint
 from unbroken.engine.beside import Beside
@@ -276,6 +276,7 @@ class CheckpointEngine:
         self._save(step, reason=reason, position=position, episodes=episodes, metrics=metrics)
         if wait or position == "end":
             self._finish_save()
+        self._finished = position == "end"
 
     def _save(
         self,
@@ -305,13 +306,13 @@ class CheckpointEngine:
         finally:
             refused = begun.wait()
         if refused is not None:
-            raise self._not_begun(step, reason, refused) from refused
+            self._raise_not_begun(step, reason, refused)
         self._warn_of_pickles(snapshot)
         companion = self._companion if staged and position != "end" else None
         try:
             draft = None if companion is None else companion.draft(snapshot)
         except NotCapturable as error:
-            raise self._not_begun(step, reason, error) from error
+            self._raise_not_begun(step, reason, error)
         circumstances = Circumstances(
             job=self.settings.job,
             step=step,
@@ -335,7 +336,7 @@ class CheckpointEngine:
             try:
                 companion.hand(draft, self._work(run, order, snapshot))
             except (OSError, UnbrokenError) as error:
-                raise self._not_begun(step, reason, error) from error
+                self._raise_not_begun(step, reason, error)
             self._progress.handed(step)
             carry = partial(companion.outcome, snapshot)
         self._schedule.saved(step, episodes, blocked=self._clock() - started)
@@ -343,7 +344,6 @@ class CheckpointEngine:
         self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
         self._requested = ""
         self._step = step
-        self._finished = position == "end"
         if not staged:
             # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
             # and no memory is taken that is not there.
@@ -354,15 +354,15 @@ class CheckpointEngine:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
 
-    def _not_begun(self, step: int, reason: str, error: BaseException) -> BaseException:
-        """Return what to raise where a save could not be begun; it is still due."""
+    def _raise_not_begun(self, step: int, reason: str, error: BaseException) -> NoReturn:
+        """Raise what tells that a save could not be begun; it is still due."""
         if not isinstance(error, (OSError, NotCapturable)):  # errors of the store are OSErrors
-            return error
+            raise error
         self._requested = self._requested or reason
-        return SaveFailed(
+        raise SaveFailed(
             f"The save of step {step:,} could not be begun: {error}",
             hint="Checkpoints committed before it are intact.",
-        )
+        ) from error
 
     def _order(self, snapshot: Snapshot, circumstances: Circumstances) -> Order:
         settings = self.settings
@@ -439,6 +439,13 @@ class CheckpointEngine:
             if isinstance(error, SaveFailed):
                 run.lose_pen()
             raise
+        except StoreError as error:
+            if not durable:
+                raise
+            raise SaveFailed(
+                f"The checkpoint of step {step:,} is saved, but what it replaces could not be removed: {error}",
+                hint="Nothing is lost; until this is mended the run takes more and more room.",
+            ) from error
         if isinstance(source, RemembersRows):
             try:
                 source.audit(run.chunks, step=step)
@@ -547,11 +554,11 @@ class CheckpointEngine:
         run, self._run = self._run, None
         self._closed = True
         atexit.unregister(self._at_exit)
+        self._writer.wait()  # whoever comes here early has not; the run is not given back under it
         self._progress.close()
         if isinstance(self._source, RemembersRows):
             self._source.release()
         if self._companion is not None:
-            self._writer.wait()  # whoever comes here early has not
             self._companion.close()
         self._staging.release()
         if run is None:

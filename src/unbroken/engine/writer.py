@@ -97,14 +97,14 @@ class BackgroundWriter:
         """Raise if the last finished write failed: once, or with `again` every time until one succeeds.
 
         Raises:
-            SaveFailed: with the error of the write as its cause.
+            SaveFailed: with the error of the write as its cause; or the write's own.
             Fenced, AmbiguousCommit: the write ended with it. What to do then is another decision than
                 after a save that failed, so these come as themselves.
         """
         if self._error is None or (self._told and not again):
             return
         self._told = True
-        if isinstance(self._error, (Fenced, AmbiguousCommit)):
+        if isinstance(self._error, (Fenced, AmbiguousCommit, SaveFailed)):
             raise self._error
         raise SaveFailed(
             f"The checkpoint of {self._what} was not saved: {self._error}",

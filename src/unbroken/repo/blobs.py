@@ -9,14 +9,14 @@ Not promised: that bytes of a pack which belong to other checkpoints are looked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
 from unbroken.format.pack import PackEntry, PackIndex
 from unbroken.repo.fault import ObjectFault
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, exists
 from unbroken.types import Digest
 
 
@@ -50,7 +50,11 @@ class BlobIndex:
             for key in listed
             if (name := layout.pack_name(key)) is not None and key == layout.index(name)
         }
-        gone = [name for name in (*self.packs, *self.damaged) if name not in present]
+        gone = [
+            name
+            for name in (*self.packs, *self.damaged)
+            if name not in present or self._lacks_pack(name, listed)
+        ]
         lost = {entry.digest for name in gone if name in self.packs for entry in self.packs[name].entries}
         for name in gone:
             self.forget(name)
@@ -68,6 +72,11 @@ class BlobIndex:
                 self.damaged[name] = ObjectFault("", key, "", error.message)
         # Not deleted by us: nothing may build any more on what these held, unless a compaction has moved it.
         self.suspect.update(digest for digest in lost if not self.places(digest))
+
+    def _lacks_pack(self, name: str, listed: Collection[str]) -> bool:
+        """Whether a pack is gone while its index is still there: somebody tidies up by age, or by size."""
+        key = layout.pack(name)
+        return key not in listed and not exists(self.store, key)  # a listing may lag behind
 
     def add(self, index: PackIndex) -> None:
         """Take in the index of a pack that is durable."""

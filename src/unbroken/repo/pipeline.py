@@ -48,12 +48,20 @@ class Pipeline:
     """A context manager; use it from one thread.
 
     `is_new` says of a digest whether the blob has to be stored; it is asked from the pipeline's threads.
-    `worth` is the least ratio for which bytes are compressed.
+    `worth` is the least ratio for which bytes are compressed. With `live`, chunks lie in the memory of the
+    training, where a thread of its own may still write: each is copied first, so that at least what is stored
+    is what was digested.
     """
 
     def __init__(
-        self, compression: Compression, is_new: Callable[[Digest], bool], *, worth: float = WORTH
+        self,
+        compression: Compression,
+        is_new: Callable[[Digest], bool],
+        *,
+        worth: float = WORTH,
+        live: bool = False,
     ) -> None:
+        self._live = live
         self._compression = compression
         self._worth = worth
         self.is_new = is_new
@@ -76,6 +84,8 @@ class Pipeline:
         return PipelineRun(lambda chunk: self._pool.submit(self._prepared, chunk), iter(chunks), then)
 
     def _prepared(self, chunk: Buffer) -> tuple[Digest, StoredBlob | None]:
+        if self._live:
+            chunk = bytes(chunk)
         digest = digest_of(chunk)
         if not self.is_new(digest):
             return digest, None

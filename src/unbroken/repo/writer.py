@@ -205,7 +205,8 @@ class CheckpointWriter:
             Fenced: a newer process has taken the run over.
             AmbiguousCommit: the store cannot say whether the commit exists.
         """
-        with Pipeline(self._compression, self.must_write, worth=self._worth(snapshot)) as pipeline:
+        worth, live = self._worth(snapshot), snapshot.is_live
+        with Pipeline(self._compression, self.must_write, worth=worth, live=live) as pipeline:
             stored: set[Digest] = set()
             encoders = [
                 ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)

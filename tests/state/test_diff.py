@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from unbroken.state.diff import LeafDifference, compare
-from unbroken.state.nodes import Scope
+from unbroken.state.nodes import Scope, class_name
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Component, Snapshot
 from unbroken.state.walk import capture
@@ -93,3 +94,23 @@ def test_inside_another_process() -> None:
 
     assert compare(scoped(1.0), scoped(1.0)) == []
     assert [(d.place, d.distance) for d in compare(scoped(1.0), scoped(3.0))] == [("w/env/a", 2.0)]
+
+
+@pytest.mark.parametrize(("value", "differs"), [(7.0, False), (8.0, True)])
+def test_of_arrays_with_other_rows_the_common_ones_can_be_compared(value: float, differs: bool) -> None:
+    class Buffer:
+        def __init__(self, used: int, first: float) -> None:
+            self.rows = np.arange(8000.0).reshape(1000, 8)
+            self.rows[0] = first
+            self.used = 10
+            self.written = used
+
+    def written(buffer: object) -> Mapping[str, int] | None:
+        return {"rows": buffer.written} if isinstance(buffer, Buffer) else None
+
+    policy = Policy(rings=(written,), skip={class_name(Buffer): frozenset({"written"})})
+    saved = capture({"buffer": Buffer(400, 7.0)}, policy)
+    for used in (300, 500, 1000):
+        now = capture({"buffer": Buffer(used, value)}, policy)
+        assert [found.place for found in compare(saved, now)] == ["buffer/rows"]
+        assert bool(compare(saved, now, common_rows=True)) is differs

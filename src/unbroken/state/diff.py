@@ -64,11 +64,14 @@ class _Side:
 
 
 class _Comparison:
-    def __init__(self, component: str, a: _Side, b: _Side, *, contents: bool) -> None:
+    def __init__(
+        self, component: str, a: _Side, b: _Side, *, contents: bool, common_rows: bool = False
+    ) -> None:
         self.component = component
         self.a = a
         self.b = b
         self.contents = contents
+        self.common_rows = common_rows
 
     def leaf(self, place: str, a: object, b: object, distance: float | None = None) -> LeafDifference:
         return LeafDifference(self.component, place, _shown(a), _shown(b), distance)
@@ -112,10 +115,14 @@ class _Comparison:
 
     def contents_of(self, place: str, a: Any, b: Any) -> Iterator[LeafDifference]:
         form_a, form_b = _form(a), _form(b)
-        if form_a != form_b:
+        fewer = self.common_rows and _same_but_for_rows(a, b)
+        if form_a != form_b and not fewer:
             yield self.leaf(place, a, b)
         elif self.contents:
             left, right = self.a.bytes_of(a), self.b.bytes_of(b)
+            if fewer:
+                both = min(left.size, right.size)
+                left, right = left[:both], right[:both]
             if not same_bytes(left, right):
                 yield self.leaf(place, a, b, _array_distance(a, left, right))
 
@@ -127,7 +134,7 @@ class _Comparison:
                 self.component, dict(scope.roots), [side.component.blobs[i] for i in scope.blobs]
             )
             sides.append(_Side(inner, index(Snapshot({inner.name: inner}))))
-        inside = _Comparison(self.component, *sides, contents=self.contents)
+        inside = _Comparison(self.component, *sides, contents=self.contents, common_rows=self.common_rows)
         for key in {**a.roots, **b.roots}:
             at = f"{place}/{escape(key)}"
             if key in a.roots and key in b.roots:
@@ -157,6 +164,13 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 
 def _target(node: Ref | Link, where: Index) -> str:
     return node.to if isinstance(node, Link) else where.place_of_number.get(node.to, f"#{node.to}")
+
+
+def _same_but_for_rows(a: object, b: object) -> bool:
+    """Whether both are arrays that differ at most in how many of their leading rows are there."""
+    if not isinstance(a, Array) or not isinstance(b, Array) or a.rows == b.rows:
+        return False
+    return a.o == b.o == "C" and _form(a)[:-1] == _form(b)[:-1]
 
 
 def _form(node: Array | Packed | Bytes | Opaque | View) -> tuple[object, ...]:
@@ -203,10 +217,13 @@ def _shown(value: object) -> str:
     return value if value is ABSENT else repr(value)[:80]
 
 
-def compare(a: Snapshot, b: Snapshot, *, contents: bool = True) -> list[LeafDifference]:
+def compare(
+    a: Snapshot, b: Snapshot, *, contents: bool = True, common_rows: bool = False
+) -> list[LeafDifference]:
     """Return every leaf that differs, in the order of `a`, then of what only `b` has.
 
-    `contents=False` leaves array contents aside.
+    `contents=False` leaves array contents aside. With `common_rows`, of arrays of which not the same rows
+    are there (a ring that was declared in another way since) those are compared that both have.
     """
     found: list[LeafDifference] = []
     index_a, index_b = index(a), index(b)
@@ -214,7 +231,7 @@ def compare(a: Snapshot, b: Snapshot, *, contents: bool = True) -> list[LeafDiff
     for name in {**a.components, **b.components}:
         left, right = a.components.get(name, empty), b.components.get(name, empty)
         sides = _Side(left, index_a), _Side(right, index_b)
-        comparison = _Comparison(name, *sides, contents=contents)
+        comparison = _Comparison(name, *sides, contents=contents, common_rows=common_rows)
         for place in {**left.roots, **right.roots}:
             if place in left.roots and place in right.roots:
                 found.extend(comparison.values(place, left.roots[place], right.roots[place]))

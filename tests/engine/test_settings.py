@@ -168,3 +168,8 @@ def test_a_process_that_writes_needs_memory_without_a_name(monkeypatch: pytest.M
         Settings(root="runs/dqn", writer="process")
     with pytest.raises(ConfigError, match="UNBROKEN_WRITER"):
         Settings(root="runs/dqn").overridden({"UNBROKEN_WRITER": "process"})
+
+
+def test_a_metric_without_a_word_on_what_is_better_is_no_best() -> None:
+    with pytest.raises(ConfigError, match="best must say a metric"):
+        Settings(root="runs", best="reward")  # type: ignore[arg-type]

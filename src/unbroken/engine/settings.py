@@ -92,6 +92,11 @@ class Settings:
                     f"{name} must be True or False, not {getattr(self, name)!r}.",
                     hint="Leave it out for the default.",
                 )
+        best: object = self.best
+        if best is not None and not isinstance(best, Best):
+            raise ConfigError(
+                f"best must say a metric, not {best!r}.", hint='Write best=Best("eval/mean_reward").'
+            )
         if self.resume == "best" and self.best is None:
             raise ConfigError(
                 'resume="best" needs a metric to choose by.', hint='Give best=Best("eval/mean_reward").'

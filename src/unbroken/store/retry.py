@@ -20,10 +20,10 @@ T = TypeVar("T")
 class Retry:
     """How often, and for how long. Pauses double from `first` to `most` seconds, less a random part.
 
-    The default ends before the notice of a preempted machine does.
+    The default outlasts a server that is started again, and ends before the notice of a preempted machine does.
     """
 
-    attempts: int = 6
+    attempts: int = 12
     first: float = 0.1
     most: float = 5.0
     within: float = 25.0

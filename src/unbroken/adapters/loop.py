@@ -156,7 +156,8 @@ class Run:
         its final state restored. Leave a loop early with `stop()`, so that its end is saved too.
 
         Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
-        RestoreFailed, SaveFailed; see `unbroken.errors`.
+        RestoreFailed, SaveFailed; see `unbroken.errors`. Whoever catches SaveFailed may go on with the same
+        iterator: it repeats what has failed, and leaves out no step.
         """
         given: object = total
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
@@ -213,17 +214,18 @@ class Run:
     def _begin(self, frame: FrameType) -> int:
         if self._engine is not None:
             # Nobody saw the end of that loop, and by now the script has moved on: a checkpoint of it would
-            # have what came after, twice.
+            # have what came after, twice. It is not over, so who catches this begins no other one.
+            self._segments -= 1
             self.close()
             raise ConfigError(
                 "The loop before this one was left by `break`, so its end is in no checkpoint.",
                 hint="Leave it by run.stop(), which ends it at the top of its next iteration.",
             )
-        segment, self._segments = self._segments, self._segments + 1
         self._counters.stopped = False
         self._name_untracked(frame)
-        engine = CheckpointEngine(self._source(), self.settings, segment=segment)
+        engine = CheckpointEngine(self._source(), self.settings, segment=self._segments)
         self.report = engine.resume()
+        self._segments += 1
         self._engine = engine
         if not self._quiet:
             sys.stderr.write(self.report.text + "\n")
@@ -232,20 +234,18 @@ class Run:
     def _done(self, step: int, total: int) -> bool:
         return step >= total or self._counters.stopped
 
-    def _end(self, step: int) -> None:
-        engine, self._engine = self._engine, None
-        assert engine is not None
+    def _save_end(self, step: int) -> None:
+        engine = self._running()
         assert self.report is not None
-        already = self.report.finished and self.report.step == step
-        with engine:
-            if not already:
-                engine.save(
-                    step,
-                    reason="end of training",
-                    position="end",
-                    episodes=self._counters.episodes,
-                    metrics=self._counters.metrics,
-                )
+        if self.report.finished and self.report.step == step:
+            return  # it was over when this process came
+        engine.save(
+            step,
+            reason="end of training",
+            position="end",
+            episodes=self._counters.episodes,
+            metrics=self._counters.metrics,
+        )
 
     def _source(self) -> GraftSource:
         roots: dict[str, object] = {
@@ -359,14 +359,18 @@ class _LoopSource(GraftSource):
 
 
 class _Steps(Iterator[int]):
-    """The steps of one loop. Restores on the first call; saves at the top of each iteration."""
+    """The steps of one loop. Restores on the first call; saves at the top of each iteration.
+
+    Invariant: what is done counts only once it is done. A call that raised is repeated by the next one: no
+    step is left out, and no loop is over without the checkpoint of its end.
+    """
 
     def __init__(self, run: Run, total: int, frame: FrameType) -> None:
         self._run = run
         self._total = total
         self._frame: FrameType | None = frame
-        """Where the loop stands, until its variables were looked at."""
-        self._step = -1
+        """Where the loop stands, until it has begun."""
+        self._next = 0
         self._ended = False
 
     def __iter__(self) -> _Steps:
@@ -376,15 +380,15 @@ class _Steps(Iterator[int]):
         if self._ended:
             raise StopIteration
         run = self._run
-        frame, self._frame = self._frame, None
-        if frame is not None:
-            self._step = run._begin(frame)
-        else:
-            self._step += 1
-        if run._done(self._step, self._total):
+        if self._frame is not None:
+            self._next = run._begin(self._frame)
+            self._frame = None
+        step, counters = self._next, run._counters
+        if run._done(step, self._total):
+            run._save_end(step)
             self._ended = True
-            run._end(self._step)
+            run.close()
             raise StopIteration
-        counters = run._counters
-        run._running().step(self._step, episodes=counters.episodes, metrics=counters.metrics)
-        return self._step
+        run._running().step(step, episodes=counters.episodes, metrics=counters.metrics)
+        self._next = step + 1
+        return step

@@ -23,7 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor
 
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError, RunBusy
+from unbroken.errors import ConfigError, RunBusy, SaveFailed
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback, Every
 from unbroken.types import Fidelity
@@ -218,6 +218,34 @@ def test_a_training_that_raised_is_taken_up_again_in_the_same_process(tmp_path: 
     forget()
     assert weights(resumed) == weights(undisturbed)
     assert commits(tmp_path)[-1] == (0, 128, "end")
+
+
+class BlockAt(BaseCallback):
+    """Lets no save succeed from a step on."""
+
+    def __init__(self, at: int, steps: str) -> None:
+        super().__init__()
+        self.at = at
+        self.steps = steps
+
+    def _on_step(self) -> bool:
+        if self.n_calls == self.at:
+            Path(self.steps).rename(f"{self.steps}-aside")
+            Path(self.steps).write_text("in the way")
+        return True
+
+
+def test_a_training_whose_end_was_lost_is_ended_and_not_followed_by_another(tmp_path: Path) -> None:
+    undisturbed = ppo().learn(128)
+    model, steps = ppo(), tmp_path / "rl_model/steps"
+    with pytest.raises(SaveFailed):
+        model.learn(128, callback=[CheckpointCallback(1000, tmp_path), BlockAt(64, str(steps))])
+    steps.unlink()
+    Path(f"{steps}-aside").rename(steps)
+    model.learn(128, callback=[CheckpointCallback(1000, tmp_path), BlockAt(-1, str(steps))])
+    forget()
+    assert weights(model) == weights(undisturbed)
+    assert [entry for entry in commits(tmp_path) if entry[1]] == [(0, 128, "end")]
 
 
 def test_two_trainings_of_one_run_at_a_time_are_refused(tmp_path: Path) -> None:

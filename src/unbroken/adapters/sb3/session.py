@@ -159,7 +159,6 @@ class Session:
     def finished(self, position: Position) -> None:
         """Commit the end, unless it was an end already when this process came."""
         engine, self._engine = self._engine, None
-        _finished[self._key] = _finished.get(self._key, 0) + 1
         _open.pop(self._key, None)
         assert engine is not None
         with engine:
@@ -171,6 +170,8 @@ class Session:
                     episodes=position.episodes,
                     metrics=self._metrics,
                 )
+            # Not before: were the end lost, a further `learn()` would begin another training after it.
+            _finished[self._key] = _finished.get(self._key, 0) + 1
 
     def abandoned(self, error: BaseException) -> None:
         """Give the run back; what is being written is still written."""

@@ -316,11 +316,12 @@ def test_arrays_from_a_pickle_are_views_and_captured_by_their_rows_all_the_same(
     training = filled()
     buffer = training.held["buffer"] = pickle.loads(pickle.dumps(training.held["buffer"], protocol=5))
     assert isinstance(buffer.obs.base, np.ndarray)
-    training.held["slice"] = buffer.obs[7:19]
-    training.held["twice"] = buffer.obs.base.reshape(buffer.obs.shape)
     training.save()
     buffer.add(*range(3))
     assert training.save() <= 3 * (OBS + ACT) + LITTLE
+    training.held["slice"] = buffer.obs[7:19]
+    training.held["twice"] = buffer.obs.base.reshape(buffer.obs.shape)
+    assert training.save() >= CAPACITY * OBS, "others may write into it"
     twin = Training(Buffer())
     twin.held |= {"slice": np.zeros((12, 20)), "twice": np.zeros((CAPACITY, 20))}
     twin.shelf.restore(twin.source, training.saved)

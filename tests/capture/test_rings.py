@@ -122,7 +122,7 @@ def test_an_unfilled_buffer_costs_its_written_rows(kind: str) -> None:
 
 def test_the_row_after_the_position_is_written_ahead() -> None:
     buffer = build("lean", 5)
-    for position, ahead in ((0, 0), (1, 2), (4, 5), (5, 5), (6, 5)):
+    for position, ahead in ((0, 1), (1, 2), (4, 5), (5, 5), (6, 5)):
         add(buffer, position - (buffer.pos + 5 * buffer.full))
         rows = written_rows(buffer)
         assert rows is not None and rows["observations"] == ahead

@@ -95,6 +95,11 @@ class Ledger:
         for identity in self._counters.keys() - self._moments.keys():
             self._counters.pop(identity).remove()
 
+    def meet(self, owner: object) -> None:
+        """Count what `owner` has added until now; see `state.ring.Ledger`."""
+        if not self._closed:
+            self._moment(owner)
+
     def rows(self, array: RingArray) -> Rows | None:
         """Return what has to be captured of an array; see `state.ring.Ledger`."""
         if self._closed:

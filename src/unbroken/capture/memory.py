@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,11 +130,13 @@ def is_thin(tensor: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Lying:
-    """A tensor in a memory, and the payload to which its place in it is added."""
+    """A tensor in a memory, and the payload to which its place in it is added. `rows` of it are written by
+    the ring that it belongs to."""
 
     tensor: torch.Tensor
     payload: dict[str, Value]
     ring: tuple[object, str] | None
+    rows: int | None
     holder: torch.Tensor
 
 
@@ -147,15 +149,25 @@ class MetMemory:
     tensors: list[_Lying] = field(default_factory=list)
 
     def add(self, tensor: torch.Tensor, payload: dict[str, Value], walk: Walk, holder: torch.Tensor) -> None:
-        """Say that `tensor`, the written part of `holder`, whose payload is being written, lies here."""
-        self.tensors.append(_Lying(tensor, payload, walk.ring, holder))
+        """Say that `tensor`, the plain form of `holder`, whose payload is being written, lies here."""
+        self.tensors.append(_Lying(tensor, payload, walk.ring, walk.rows, holder))
 
     def finish(self, walk: Walk) -> None:
         """Write the span that the tensors cover, and where in it each one lies."""
-        first = self.tensors[0].tensor
+        lone = self.tensors[0]
+        first = lone.tensor
+        if len(self.tensors) > 1 or walk.met_again(lone.holder):
+            for lying in self.tensors:  # what others write into it, no ring knows
+                lying.payload.pop("rows", None)
+        elif "rows" in lone.payload:
+            first = first[: lone.rows]
+            if not first.numel():
+                del lone.payload["memory"]
+                return
+            lone = self.tensors[0] = replace(lone, tensor=first)
         if len(self.tensors) == 1 and (first.is_contiguous() or is_thin(first)):
-            lying = self.tensors[0] if first.is_contiguous() else None
-            self.node.v = _write(_flat_bytes(first), first.dtype, walk, lying)
+            ring = first.is_contiguous() and not walk.met_again(lone.holder)
+            self.node.v = _write(_flat_bytes(first), first.dtype, walk, lone if ring else None)
             return
         # Aligned to the largest element, so that every tensor's offset counts in its own elements.
         coarse = max(lying.tensor.itemsize for lying in self.tensors)

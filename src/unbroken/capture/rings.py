@@ -146,6 +146,8 @@ def read_ring(buffer: Any) -> RingState | None:
         lengths = ", ".join(map(str, sorted(capacities))) or "none"
         raise _not_as_declared(buffer, f"arrays of one length; they have {lengths}")
     (capacity,) = capacities
+    if not capacity:
+        raise _not_as_declared(buffer, "room for one row at least")
     position = _count(buffer, ring.position) if ring.position else -1
     adds = _count(buffer, ring.adds) if ring.adds else None
     if adds is not None:
@@ -156,8 +158,10 @@ def read_ring(buffer: Any) -> RingState | None:
         used = capacity if getattr(buffer, ring.full) else position
     if not 0 <= used <= capacity:
         raise _not_as_declared(buffer, f"at most {capacity} rows; it claims {used}")
+    if used < capacity and position >= 0 and position % capacity != used:
+        used = capacity  # rows in use end at the position and begin somewhere, or the count is not of rows
     used = _with_old_episodes(buffer, used, capacity)
-    written = {name: min(used + ring.ahead.get(name, 0), capacity) if used else 0 for name in ring.arrays}
+    written = {name: min(used + ring.ahead.get(name, 0), capacity) for name in ring.arrays}
     return RingState(capacity, position, used == capacity, adds, written)
 
 

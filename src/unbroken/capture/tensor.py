@@ -98,7 +98,6 @@ class TensorCodec:
             lying = lying.resolve_conj().resolve_neg()
         if walk.rows is not None and lying.ndim and walk.rows < lying.shape[0]:
             fields["rows"] = walk.rows
-            lying = lying[: walk.rows]
         if lying.numel() and lying.device.type != "meta":
             self._place(lying, fields, walk, value)
         if self._gradients and value.is_leaf and value.grad is not None:
@@ -121,7 +120,7 @@ class TensorCodec:
 
         def make() -> Coded:
             memory = met[key] = MetMemory(storage, Coded(k=MemoryCodec.name))
-            walk.later(lambda: memory.finish(walk))
+            walk.later(lambda: memory.finish(walk), last=True)
             return memory.node
 
         fields["memory"] = walk.shared("memory", key, storage, make)

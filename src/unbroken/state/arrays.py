@@ -48,7 +48,8 @@ def write(walk: Walk, value: NDArray[Any], facts: Facts) -> Value:
     try:
         if value.dtype.hasobject:
             return _objects(walk, value, rows)
-        if memory_of(value) is not value and (ring is None or not _stands_for_its_memory(walk, value)):
+        lent = memory_of(value) is not value or id(value) in walk.owners
+        if lent and (ring is None or not _stands_for_its_memory(walk, value)):
             return _view(walk, value)
         return _owner(walk, value, rows, ring)
     finally:
@@ -59,16 +60,26 @@ def _owner(walk: Walk, value: NDArray[Any], rows: int | None, ring: tuple[object
     fortran = value.flags.f_contiguous and not value.flags.c_contiguous
     node = Array(d=dtypes.name(value.dtype), s=value.shape, o="F" if fortran else "C")
     walk._keep(value, node)
-    written = value
-    if rows is not None and value.ndim and rows < value.shape[0]:
-        node.rows = rows
-        written = value[:rows]
-    if ring is not None and walk.contents and written.flags.c_contiguous and written.size:
-        flat = written.reshape(-1).view(np.uint8)
-        node.b = walk.rows_of(value, flat, written.nbytes // written.shape[0], ring)
-    if node.b < 0:
-        node.b, node.data = walk.pack(written.T if fortran and node.rows < 0 else written)
+    if ring is None or rows is None:
+        node.b, node.data = walk.pack(value.T if fortran else value)
+    else:
+        walk.later(partial(_fill, walk, node, value, rows, ring), last=True)
     return node
+
+
+def _fill(walk: Walk, node: Array, value: NDArray[Any], rows: int, ring: tuple[object, str]) -> None:
+    """Give the array of a ring its content: what the ring has written, if nobody else has the array. What
+    others wrote into it, the ring does not know."""
+    written = value
+    if not walk.met_again(value):
+        if value.ndim and rows < value.shape[0]:
+            node.rows = rows
+            written = value[:rows]
+        if walk.contents and written.flags.c_contiguous and written.size:
+            flat = written.reshape(-1).view(np.uint8)
+            node.b = walk.rows_of(value, flat, written.nbytes // written.shape[0], ring)
+    if node.b < 0:
+        node.b, node.data = walk.pack(written.T if node.o == "F" and node.rows < 0 else written)
 
 
 def _objects(walk: Walk, value: NDArray[Any], rows: int | None) -> Value:
@@ -80,12 +91,24 @@ def _objects(walk: Walk, value: NDArray[Any], rows: int | None) -> Value:
         )
     node = ObjectArray(s=value.shape, v=[])
     walk._keep(value, node)
+    if memory_of(value) is not value:
+        walk._again.add(id(memory_of(value)))
     written = value
     if rows is not None and value.ndim and rows < value.shape[0]:
         node.rows = rows
         written = value[:rows]
+        walk.later(partial(_widen, walk, node, value))
     node.v = [walk.child(str(i), item) for i, item in enumerate(written.reshape(-1).tolist())]
     return node
+
+
+def _widen(walk: Walk, node: ObjectArray, value: NDArray[Any]) -> None:
+    """Write the other rows too, if somebody else has the array."""
+    if walk.met_again(value):
+        node.rows = -1
+        start = len(node.v)
+        rest = value.reshape(-1)[start:].tolist()
+        node.v += [walk.child(str(i), item) for i, item in enumerate(rest, start)]
 
 
 def _owner_met(walk: Walk, value: NDArray[Any]) -> NDArray[Any]:

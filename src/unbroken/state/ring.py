@@ -27,6 +27,10 @@ class RingArray:
 class Ledger(Protocol):
     """Knows what the newest checkpoint holds of each ring."""
 
+    def meet(self, owner: object) -> None:
+        """Count what `owner` has added until now: a ring, of which nothing is written yet."""
+        ...
+
     def rows(self, array: RingArray) -> Rows | None:
         """Return what has to be captured of the array, still in live memory; None for all of it, as
         of any other array."""

@@ -126,7 +126,9 @@ class Walk:
         self._depth = 0
         self._numbers = 0
         self._at: Frame = None
+        self._again: set[Hashable] = set()
         self._later: list[tuple[Component, Frame, Callable[[], None]]] = []
+        self._last: list[tuple[Component, Frame, Callable[[], None]]] = []
 
     @property
     def place(self) -> str:
@@ -195,10 +197,15 @@ class Walk:
             self._at = outer
         return node
 
-    def later(self, act: Callable[[], None]) -> None:
+    def later(self, act: Callable[[], None], *, last: bool = False) -> None:
         """Have `act` called when everything has been met: for a node whose content depends on who else
-        refers to it. Blobs that it adds go to the present component."""
-        self._later.append((self._component, self._at, act))
+        refers to it. Blobs that it adds go to the present component. An act that may meet something itself
+        comes before those that are `last`."""
+        (self._last if last else self._later).append((self._component, self._at, act))
+
+    def met_again(self, value: object) -> bool:
+        """Whether `value`, which was written, was met at another place too. For `later`."""
+        return id(value) in self._again
 
     def here(self, value: object) -> Value:
         """Write `value` at the present place itself: for a codec whose payload is one other value."""
@@ -247,11 +254,16 @@ class Walk:
             node = self.child(key, value)
             if not isinstance(node, Link) or node.to != escape(key):
                 self._component.roots[escape(key)] = node
+        self._settle()
+
+    def _settle(self) -> None:
+        """Do what waits for everything to be met."""
         outer = self._component
-        for component, at, act in self._later:
-            self._component, self._at = component, at
-            act()
-        self._later.clear()
+        for waiting in (self._later, self._last):
+            for component, at, act in waiting:
+                self._component, self._at = component, at
+                act()
+            waiting.clear()
         self._component, self._at = outer, None
 
     def _open(self, name: str) -> Component:
@@ -261,6 +273,7 @@ class Walk:
         seen = self._seen.get(key)
         if seen is None:
             return None
+        self._again.add(key)
         if seen.component != self._component.name:
             return Link(to=place_of(seen.frame), in_=seen.component)
         if not seen.node.id:
@@ -362,6 +375,7 @@ class Walk:
             return type(member).__name__, repr(member).encode()
         aside = Walk(self.policy)
         node = aside.child("", member)
+        aside._settle()
         parts = aside.snapshot.components.values()
         blobs = b"".join(part.content(i).tobytes() for part in parts for i in range(len(part.blobs)))
         return type(member).__qualname__, msgspec.msgpack.encode(node) + blobs
@@ -462,6 +476,8 @@ class Walk:
         self._keep(value, node)
         captor = next((c for rule in self.policy.captors if (c := rule(value)) is not None), None)
         ring = next((r for rule in self.policy.rings if (r := rule(value)) is not None), {})
+        if ring and self._ledger is not None:
+            self._ledger.meet(value)
         only = None if captor is None else captor.attributes(value)
         node.a = self._instance(value, facts, only, ring)
         node.s = self._slots(value, facts, only)

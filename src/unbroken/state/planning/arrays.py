@@ -117,12 +117,13 @@ def plan_view(graft: Graft, node: View, twin: object) -> Any:
     if node.of is None:
         return _dense(graft, node, twin)
     dtype = dtypes.parse(node.d)
-    live = twin if isinstance(twin, np.ndarray) and isinstance(twin.base, np.ndarray) else None
-    live_base = MISSING if live is None else memory_of(live)
-    base = graft.value("<base>", node.of, live_base)
+    live = twin if isinstance(twin, np.ndarray) else None
+    lent = live is not None and isinstance(live.base, np.ndarray)
+    base = graft.value("<base>", node.of, memory_of(live) if live is not None and lent else MISSING)
     if not isinstance(base, np.ndarray) or base.dtype.hasobject:
         return graft.refuse("is a view of something that is no array.", twin)
-    if live is not None and live_base is base and _same_layout(live, base, node, dtype):
+    shared = live is not None and live is not base and memory_of(live) is memory_of(base)
+    if live is not None and shared and _same_layout(live, base, node, dtype):
         return graft.bind(node, live)
     if len(node.s) != len(node.st) or min(node.s, default=1) < 0:
         raise CorruptObject(f"{graft.place} is a view of no shape.")

@@ -330,6 +330,32 @@ def test_arrays_from_a_pickle_are_views_and_captured_by_their_rows_all_the_same(
     assert (twin.held["twice"][9] == 123).all()
 
 
+@pytest.mark.parametrize("cls", [Buffer, Tensors])
+@pytest.mark.parametrize("rows", [1, 30, 2 * CAPACITY])
+def test_what_the_second_owner_of_an_array_adds_is_captured(cls: type[Buffer], rows: int) -> None:
+    training = filled(cls)
+    second = training.held["second"] = cls()
+    second.obs = training.held["buffer"].obs
+    training.save()
+    second.add(*range(rows))
+    assert training.save() >= CAPACITY * OBS
+    second.add(3)
+    training.save()
+    del training.held["second"]
+    assert training.save() >= CAPACITY * OBS, "nothing was known of it meanwhile"
+    training.held["buffer"].add(*range(3))
+    assert training.save() <= 3 * (OBS + ACT) + LITTLE
+
+
+@pytest.mark.parametrize("cls", [Buffer, Tensors])
+def test_what_is_written_through_a_view_is_captured(cls: type[Buffer]) -> None:
+    training = filled(cls)
+    view = training.held["view"] = training.held["buffer"].obs[40:50]
+    for value in range(3):
+        view[value] = value
+        assert training.save() >= CAPACITY * OBS
+
+
 def test_a_buffer_held_twice_is_captured_once() -> None:
     training = filled()
     buffer = training.held["again"] = training.held["buffer"]

@@ -224,6 +224,132 @@ def test_each_way_of_counting_gives_the_written_rows(kind: type[Own], count: int
     assert np.array_equal(original.obs, twin.obs) and np.array_equal(original.act, twin.act)
 
 
+class Queue(Own):
+    """Gives its rows back in the order in which they came."""
+
+    def pop(self) -> float:
+        self.size -= 1
+        return float(self.obs[self.ptr - self.size - 1, 0])
+
+
+class ByCalls(Own):
+    """Its count is of calls, each of which adds three rows."""
+
+    __unbroken_ring__ = Ring(("obs", "act"), position="ptr", adds="calls")
+    calls = 0
+
+    def store(self, value: float) -> None:
+        for _ in range(3):
+            super().store(value)
+        self.calls += 1
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 7])
+@pytest.mark.parametrize("count", [7, 20, 64, 101])
+def test_rows_in_use_that_do_not_begin_at_the_first(count: int, kept: int) -> None:
+    original, twin = Queue(40), Queue(40)
+    for i in range(count):
+        original.store(i + 1.0)
+        if original.size > kept:
+            original.pop()
+    plan(capture({"it": original}, default_policy()), {"it": twin}, default_policy()).apply()
+    assert [twin.pop() for _ in range(kept)] == [count - kept + 1.0 + i for i in range(kept)]
+
+
+@pytest.mark.parametrize("count", [1, 5, 13, 14, 40])
+def test_a_count_that_is_not_of_rows_loses_none(count: int) -> None:
+    original, twin = ByCalls(40), ByCalls(40)
+    for i in range(count):
+        original.store(i + 1.0)
+    plan(capture({"it": original}, default_policy()), {"it": twin}, default_policy()).apply()
+    assert np.array_equal(original.obs, twin.obs) and np.array_equal(original.act, twin.act)
+
+
+def test_what_is_written_ahead_of_the_first_row_is_saved() -> None:
+    class Ahead(Flagged):
+        __unbroken_ring__ = Ring(("obs", "act"), position="ptr", full="full", ahead={"obs": 1})
+
+    original, twin = Ahead(), Ahead()
+    original.obs[0] = 5.0  # where an episode begins
+    assert written_rows(original) == {"obs": 1, "act": 0}
+    plan(capture({"it": original}, default_policy()), {"it": twin}, default_policy()).apply()
+    assert (twin.obs[0] == 5.0).all()
+
+
+def test_a_ring_without_room_for_a_row() -> None:
+    with pytest.raises(NotCapturable, match="room for one row"):
+        read_ring(Own(0))
+
+
+def tensors(buffer: Own) -> Own:
+    torch = pytest.importorskip("torch")
+    buffer.obs = torch.from_numpy(buffer.obs)
+    return buffer
+
+
+def objects(buffer: Own) -> Own:
+    buffer.obs = np.full((len(buffer.act), 1), None)
+    return buffer
+
+
+FORMS: dict[str, Callable[[Own], Own]] = {
+    "array": lambda buffer: buffer, "tensor": tensors, "objects": objects
+}  # fmt: skip
+
+
+def another(obs: Any) -> Own:
+    buffer = Own(len(obs))
+    buffer.obs = obs
+    return buffer
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "another ring": another,
+    "a plain place": lambda obs: obs,
+    "a view of a part": lambda obs: obs[5:],
+    "a small view": lambda obs: obs[30:31],
+    "a view of all": lambda obs: obs[:],
+}
+
+
+@pytest.mark.parametrize("first", ["it", "other"])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_somebody_else_wrote_are_saved(form: str, other: str, first: str, travel: Travel) -> None:
+    """The ring has written two rows of the array, and others have written row 30."""
+
+    def program() -> dict[str, Any]:
+        ring = FORMS[form](Own(40))
+        roots: dict[str, Any] = {"it": ring, "other": {"it": OTHERS[other](ring.obs)}}
+        return {key: roots[key] for key in sorted(roots, key=lambda key: key != first)}
+
+    original, twin = program(), program()
+    for value in (1.0, 2.0):
+        original["it"].store(value)
+    original["it"].obs[30] = 30.0
+    saved = travel(capture(original, default_policy()))
+    plan(saved, twin, default_policy()).apply()
+    assert [float(twin["it"].obs[row, 0]) for row in (0, 1, 30)] == [1.0, 2.0, 30.0]
+    kept = original["it"].obs
+    del original["other"]
+    without = capture(original, default_policy())
+    assert kept[30, 0] == 30.0 and total_bytes(without) <= 2 * 808, "alone it costs its two rows again"
+
+
+def test_the_owner_of_the_memory_that_a_ring_has_a_view_of() -> None:
+    def program() -> dict[str, Any]:
+        raw = np.zeros(4000)
+        return {"it": another(raw.reshape(40, 100)), "raw": raw}
+
+    original, twin = program(), program()
+    original["it"].store(1.0)
+    original["raw"][3000:3100] = 30.0
+    raw = twin["raw"]
+    plan(capture(original, default_policy()), twin, default_policy()).apply()
+    assert (twin["it"].obs[0] == 1.0).all() and (twin["it"].obs[30] == 30.0).all()
+    assert twin["raw"] is raw and np.shares_memory(raw, twin["it"].obs)
+
+
 def test_one_lap_is_told_from_none_by_the_count_alone() -> None:
     buffer = Counting(4)
     states = []

@@ -110,18 +110,27 @@ class Case:
         self.shelf = Shelf()
         self.cls, self.shape = cls, shape
         self.saved: Snapshot | None = None
+        self.shared: bytes | None = None
+        """What somebody else held of an array at the last checkpoint."""
+        self.first = self.first_saved = 0
         self.value = 0
         self.unseen = 0
         """How many checkpoints may still be wrong or lead to the finding."""
         self.start(self.cls(*self.shape))
 
     def start(self, buffer: Buffer) -> None:
-        self.held = {"buffer": buffer}
+        self.held: dict[str, Any] = {"buffer": buffer}
         self.source = GraftSource({"held": self.held}, default_policy())
 
     @property
     def buffer(self) -> Buffer:
-        return self.held["buffer"]
+        buffer: Buffer = self.held["buffer"]
+        return buffer
+
+    def share(self, first: int) -> None:
+        """Have somebody else hold an array of the buffer as well: all of it, or the rows from `first` on."""
+        self.first = first
+        self.held["other"] = self.buffer.a[first:] if first else self.buffer.a
 
     def values(self, count: int) -> list[int]:
         self.value += count
@@ -149,21 +158,30 @@ class Case:
         elif what == 8 and self.saved is not None:
             self.source.release()
             self.start(self.cls(*self.shape))
+            if self.shared is not None:
+                self.share(self.first_saved)
             self.unseen = 0
             self.shelf.restore(self.source, self.saved)
             self.check(self.saved)
+            if self.shared is not None:
+                assert np.asarray(self.held["other"]).tobytes() == self.shared
         elif what == 12:
             buffer.a[much % buffer.capacity] = 77  # behind its back
             self.unseen = 2
         else:
             self.saved = self.shelf.save(self.source)
+            other = self.held.get("other")
+            self.shared = None if other is None else np.asarray(other).tobytes()
+            self.first_saved = self.first
             self.unseen = max(0, self.unseen - 1)
             if not self.unseen:
                 self.check(self.saved)
 
     def around(self, buffer: Buffer, much: int) -> None:
         """What happens to a buffer as a whole."""
-        how = much % 5
+        how = much % 7
+        if how in (1, 2):
+            self.held.pop("other", None)
         if how == 0:
             buffer.reset()
         elif how == 1:
@@ -174,8 +192,14 @@ class Case:
             self.held["buffer"].add(self.values(1))
         elif how == 3:
             buffer.pos = (buffer.pos + much) % buffer.capacity if buffer.full else max(0, buffer.pos - 1)
-        else:
+        elif how == 4:
             self.source.forget()
+        elif "other" not in self.held:
+            self.share(much // 7 % buffer.capacity)
+        elif how == 5:
+            del self.held["other"]
+        else:
+            self.held["other"][much // 7 % len(self.held["other"])] = 88  # all that others hold is captured
 
     def check(self, loaded: Snapshot) -> None:
         assert contents(loaded) == contents(walk.capture(self.source.roots, default_policy()))

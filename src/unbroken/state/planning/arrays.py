@@ -49,7 +49,7 @@ def plan_array(graft: Graft, node: Array, twin: object) -> Any:
         and twin.dtype == content.dtype
         and twin.shape == tuple(node.s)
         and twin.flags.writeable
-        and not isinstance(twin.base, np.ndarray)
+        and _has_memory(graft, twin)
     )
     own = graft.use(node, twin, fits=fits)
     if own is MISSING:
@@ -60,6 +60,14 @@ def plan_array(graft: Graft, node: Array, twin: object) -> Any:
     if content.nbytes > COMPARE_UP_TO or target.tobytes() != content.tobytes():
         graft.fill(target, node.b, content)
     return own
+
+
+def _has_memory(graft: Graft, twin: NDArray[Any]) -> bool:
+    """Whether the twin has memory for itself: its own, or all of another's that serves no saved array yet."""
+    memory = memory_of(twin)
+    if memory is twin:
+        return True
+    return twin.flags.c_contiguous and twin.nbytes == memory.nbytes and graft.claim(memory)
 
 
 def _fresh_array(graft: Graft, node: Array, content: NDArray[Any]) -> NDArray[Any]:

@@ -14,8 +14,13 @@ The replay buffers of Stable-Baselines3 are known. A subclass of theirs with an 
 guessed at: it is saved whole until it declares itself; `__unbroken_ring__ = None` says that a class is no
 ring.
 
-Not promised: rows that somebody writes beyond the last that the buffer names as written. Written rows that
-are changed behind its back are found after some saves: see `audit`.
+Rows are left out only where it is sure that nobody needs them. A buffer whose position is not at the end of the
+rows that it names as used (a queue that gives rows back, a count of calls) is saved with all its rows, and so is
+an array that somebody else in the state holds too, or a view of it: what others write into it, no ring knows.
+
+Not promised: rows that somebody writes beyond the last that the buffer names as written, through something that
+is not in the state, or through a tensor over the memory of a numpy array. Written rows that are changed
+behind its back are found after some saves: see `audit`.
 """
 
 from __future__ import annotations

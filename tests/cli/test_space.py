@@ -20,6 +20,7 @@ from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.seal import seal
+from unbroken.store.local import LocalStore
 from unbroken.types import Epoch
 
 
@@ -203,6 +204,36 @@ class TestCopy:
     def test_one_step(self, trained: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
         assert unbroken("copy", words[0], tmp_path / "to", *words[1:], cwd=trained).code == 0
         assert steps(tmp_path / "to") == [30]
+
+    @pytest.mark.parametrize(
+        ("words", "code", "copied"), [((), 0, [9]), (("--step", "1"), 2, []), (("--all",), 2, [])]
+    )
+    def test_what_a_training_deletes_meanwhile_is_no_damage(
+        self,
+        words: tuple[str, ...],
+        code: int,
+        copied: list[int],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        run = Repository.open(tmp_path / "run", "tiny", create=True)
+        with run.writer() as writer:
+            for step in (1, 2):
+                writer.write(snapshot(step=step), meta(step))
+
+            def get(store: LocalStore, key: str) -> bytes:
+                if key.endswith(layout.MANIFEST):
+                    monkeypatch.undo()
+                    writer.write(snapshot(step=9), meta(9))
+                    writer.retain(plan_retention(run.commits(), keep_last=1))
+                return plain(store, key)
+
+            plain = LocalStore.get
+            monkeypatch.setattr(LocalStore, "get", get)
+            answer = unbroken("copy", tmp_path / "run", tmp_path / "to", *words, cwd=tmp_path)
+        assert answer.code == code, answer.err
+        assert ("has deleted" in answer.err) == (code == 2)
+        assert steps(tmp_path / "to") == copied
 
     def test_a_training_goes_on_in_the_copy(self, trained: Path, tmp_path: Path) -> None:
         unbroken("copy", "runs", tmp_path / "to", "--all", cwd=trained)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from unbroken.errors import CorruptObject, StoreError, Untrusted
+from unbroken.errors import CorruptObject, RunBusy, StoreError, Untrusted
 from unbroken.format import layout
 from unbroken.format.compression import BlobCodec, Compression
 from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.copying import Copied, copy
+from unbroken.repo.copying import Copied, copy, copy_newest
 from unbroken.repo.repository import Repository
+from unbroken.repo.retention import plan_retention
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, Names
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
@@ -26,7 +28,9 @@ from .states import assert_sound, assert_swept, meta, process, same, snapshot, t
 KEY, OTHER = b"k" * 32, b"o" * 32
 
 
-def source_run(store: ByteStore | None = None, saves: int = 3) -> tuple[Repository, list[Snapshot]]:
+def source_run(
+    store: ByteStore | None = None, *, saves: int = 3, ended: bool = True
+) -> tuple[Repository, list[Snapshot]]:
     """Make a run whose checkpoints share most of a ring; return it and its states, the oldest first."""
     repository = Repository.over(store or MemoryStore(), "job", create=True)
     ring = Ring(60)
@@ -38,7 +42,9 @@ def source_run(store: ByteStore | None = None, saves: int = 3) -> tuple[Reposito
         for step in range(saves):
             ring.train(10)
             state = ring.changed()
-            facts = meta(step, metrics={"reward": 1.5}, segment=2, position="end" if step == 2 else "step")
+            facts = meta(
+                step, metrics={"reward": 1.5}, segment=2, position="end" if ended and step == 2 else "step"
+            )
             writer.write(state, msgspec.structs.replace(facts, birth=birth, episodes=7))
             ring.saved(state)
             states.append(ring.whole())
@@ -128,6 +134,137 @@ def test_damage_is_not_copied() -> None:
     target = Repository.over(store, "copy")
     assert_sound(target)
     assert_swept(target)
+
+
+When = Callable[[int, str], bool]
+
+
+def never(number: int, key: str) -> bool:
+    return False
+
+
+def at_read(at: int) -> When:
+    return lambda number, key: number == at
+
+
+class Trained(MemoryStore):
+    """The store of a run that is in training: it goes on right before reads that `when` picks by number and key.
+
+    Reads of the training itself are not counted.
+    """
+
+    def __init__(self, train: Callable[[ByteStore], None]) -> None:
+        super().__init__()
+        self.when: When = never
+        self.reads = 0
+        self._train = train
+        self._inside = False
+
+    def get(self, key: str) -> bytes:
+        self._read(key)
+        return super().get(key)
+
+    def list(self, prefix: str = "") -> Names:
+        self._read(prefix)
+        return super().list(prefix)
+
+    def _read(self, key: str) -> None:
+        if self._inside:
+            return
+        if self.when(self.reads, key):
+            self._inside = True
+            self._train(self)
+            self._inside = False
+        self.reads += 1
+
+
+def save_and_keep_one(store: ByteStore) -> None:
+    """Save one checkpoint more, and delete all others."""
+    repository = Repository.over(store, "job")
+    step = repository.commits()[0].step + 1
+    with repository.writer(owner=process(2), token=tokens(100 + step)) as writer:
+        writer.write(snapshot(step=step), meta(step))
+        writer.retain(plan_retention(repository.commits(), keep_last=1))
+
+
+def compact(store: ByteStore) -> None:
+    """Delete all but the newest checkpoint, and move what that needs into packs of its own."""
+    repository = Repository.over(store, "job")
+    with repository.writer(owner=process(2), token=tokens(100)) as writer:
+        writer.prune(plan_retention(repository.commits(), keep_last=1))
+
+
+class TestWhileTheSourceTrains:
+    def run(self, train: Callable[[ByteStore], None], when: When = never) -> Repository:
+        """Return a run with three checkpoints that is trained on at these reads of it, counted from now."""
+        store = Trained(train)
+        source_run(store, ended=False)  # the end of a segment is never deleted
+        repository = Repository.over(store, "job")
+        store.when, store.reads = when, 0
+        return repository
+
+    def reads(self, do: Callable[[Repository], object]) -> int:
+        """Return how often the source is read without any training."""
+        source = self.run(compact)
+        do(source)
+        assert isinstance(source.store, Trained)
+        return source.store.reads
+
+    def newest(self, source: Repository) -> tuple[Copied | None, Repository]:
+        target = Repository.over(MemoryStore(), "copy", create=True)
+        with target.writer(owner=process(5), token=tokens(5)) as writer:
+            return copy_newest(source, target, writer), target
+
+    def test_the_newest_is_the_newest_that_can_be_had(self) -> None:
+        for at in range(self.reads(self.newest)):
+            one, target = self.newest(self.run(save_and_keep_one, at_read(at)))
+            assert one is not None
+            assert one.source.step == 3
+            assert same(target.load(one.target), snapshot(step=3))
+            assert_sound(target)
+            assert_swept(target)
+
+    def test_of_all_those_that_are_gone_are_passed_over(self) -> None:
+        _, states = source_run()
+        counts = set[int]()
+        for at in range(1, self.reads(lambda source: copy_all(source, MemoryStore()))):
+            store = MemoryStore()
+            done = copy_all(self.run(save_and_keep_one, at_read(at)), store)
+            target = Repository.over(store, "copy", create=True)
+            assert_sound(target)
+            for one in done:
+                if one.source.step < 3:
+                    assert same(target.load(one.target), states[one.source.step])
+            counts.add(len(done))
+        assert counts == {0, 1, 2}
+
+    def test_blobs_are_found_where_a_compaction_has_moved_them(self) -> None:
+        original, states = source_run()
+        before = set(original.store.list(layout.PACKS))
+        for at in range(self.reads(self.newest)):
+            source = self.run(compact, at_read(at))
+            one, target = self.newest(source)
+            assert before - set(source.store.list(layout.PACKS))
+            assert one is not None
+            assert one.source.step == 2
+            assert same(target.load(one.target), states[2])
+
+    def test_a_run_that_keeps_too_few_is_said_to(self) -> None:
+        source = self.run(save_and_keep_one, lambda _, key: key.endswith(layout.MANIFEST))
+        with pytest.raises(RunBusy, match="before they can be copied"):
+            self.newest(source)
+
+    def test_a_run_without_checkpoints_gives_none(self) -> None:
+        one, _ = self.newest(Repository.over(MemoryStore(), "job", create=True))
+        assert one is None
+
+    @pytest.mark.parametrize("name", [layout.MANIFEST, layout.META])
+    def test_what_is_missing_from_a_checkpoint_that_counts_is_damage(self, name: str) -> None:
+        source = self.run(compact)
+        key = f"{source.commits()[0].directory}/{name}"
+        source.store.delete(key)
+        with pytest.raises(CorruptObject, match=f"{key} is missing"):
+            self.newest(source)
 
 
 def test_a_copy_that_was_damaged_since_is_made_anew() -> None:

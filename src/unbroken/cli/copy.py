@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,13 +10,14 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import run_named, run_of, split
+from unbroken.cli.target import Target, run_named, run_of, split
 from unbroken.errors import ConfigError
 from unbroken.repo import copying
 from unbroken.repo.copying import Copied
 from unbroken.repo.pruning import check_idle
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import root_of
+from unbroken.repo.run_writer import RunWriter
 from unbroken.report.position import where
 from unbroken.report.quantity import number, size
 from unbroken.report.table import Cell, Column, Table
@@ -42,7 +43,8 @@ def copy(
 ) -> int:
     """Copy checkpoints into another root, as a run of the same name.
 
-    Every byte is checked on the way. What the target holds already is not copied again, so an interrupted
+    Every byte is checked on the way. The run may be in training: what it deletes meanwhile is passed over.
+    What the target holds already is not copied again, so an interrupted
     copy is simply started again. The last one copied is the newest of the target: a start there goes on from it.
     """
     path, at = split(source)
@@ -53,18 +55,31 @@ def copy(
     )
     if every and named.commit is not None:
         raise ConfigError("--all copies every step.", hint="Leave out the step, or --all.")
-    commits = named.repository.commits()[::-1] if every else [named.checkpoint()]
-    if not commits:
-        raise ConfigError(f"{named.where} holds no checkpoint.", hint="There is nothing to copy yet.")
+    named.checkpoint()  # without one there is nothing to copy
     run = root_of(target, name="TARGET").run(named.repository.job)
     if _is_same(named.where, run):
         raise ConfigError(f"{run} is the source itself.", hint="Give another root.")
     into = Repository.open(target, named.repository.job, create=True)
     check_idle(into.store, into.job, otherwise="prune that run with --take-over first")
     with into.writer() as writer:
-        copies = tuple(copying.copy(named.repository, commits, into, writer))
+        copies = tuple(_copies(named, into, writer, every=every))
+    if not copies:
+        raise ConfigError(
+            "The run has deleted what was to be copied before it could be: it keeps only some checkpoints.",
+            hint="Copy the newest, without a step.",
+        )
     show(_table(copies), "", f"Copied to {run}", data=Copies(named.where, run, copies), json=json)
     return EXIT_OK
+
+
+def _copies(named: Target, into: Repository, writer: RunWriter, *, every: bool) -> Iterator[Copied]:
+    source = named.repository
+    if every:
+        yield from copying.copy(source, source.commits()[::-1], into, writer)
+    elif named.commit is not None:
+        yield from copying.copy(source, [named.commit], into, writer)
+    elif (copied := copying.copy_newest(source, into, writer)) is not None:
+        yield copied
 
 
 def _table(copies: Iterable[Copied]) -> Table:

@@ -5,7 +5,10 @@ commit, nothing twice that is there already, a crash leaves garbage at most. Sto
 are, and whatever is read is checked against its digest; damage ends the copy of that checkpoint.
 
 A checkpoint that the target holds already is passed over, so a copy that was interrupted goes on where it
-stopped, checkpoint by checkpoint. Not promised: the same commit number, epoch or directory.
+stopped, checkpoint by checkpoint.
+
+The source may be in training meanwhile, and delete what it does not keep. An object that is missing is damage
+only where the commit that needs it still counts, and no pack has come or gone since they were looked at. Not promised: the same commit number, epoch or directory.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat, Untrusted
+from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnsupportedFormat, Untrusted
 from unbroken.format import layout
 from unbroken.format.digest import matches
 from unbroken.format.document import Document
@@ -33,6 +36,10 @@ from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.stored import read_stored
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
+
+
+ATTEMPTS = 10
+"""So often something else is found in the place of what the source has just deleted or moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +107,82 @@ def copy(
 ) -> Iterator[Copied]:
     """Copy checkpoints in this order; yield each when it is committed. `writer` is that of the target.
 
+    One that the source deletes before it is copied is passed over.
+
     Raises:
         CorruptObject: a part of one is damaged or missing; those before it are copied.
         Untrusted: one holds pickled parts that are signed with another key than ours.
         StoreError: the target could not be written, or the source not be read.
     """
-    index = BlobIndex(source.store)
-    index.refresh()
-    lists = ChunkLists(index)
+    copier = _Copier(source, target, writer)
     for commit in commits:
+        copied = copier.copy(commit)
+        if copied is not None:
+            yield copied
+
+
+def copy_newest(source: Repository, target: Repository, writer: RunWriter) -> Copied | None:
+    """Copy the newest checkpoint; None if there is none. If the source deletes it meanwhile, the next newest.
+
+    Raises:
+        RunBusy: the source deletes each before it is copied.
+        CorruptObject, Untrusted, StoreError: as `copy`.
+    """
+    copier = _Copier(source, target, writer)
+    for _ in range(ATTEMPTS):
+        commits = source.commits()
+        if not commits:
+            return None
+        copied = copier.copy(commits[0])
+        if copied is not None:
+            return copied
+    raise RunBusy(
+        f"The run {source.job!r} deletes its checkpoints before they can be copied.",
+        hint="Let it keep more of them (keep_last), or copy when it has ended.",
+    )
+
+
+class _Copier:
+    """Copies one checkpoint after the other; what they share is looked up once."""
+
+    def __init__(self, source: Repository, target: Repository, writer: RunWriter) -> None:
+        self._source = source
+        self._target = target
+        self._writer = writer
+        self._index = BlobIndex(source.store)
+        self._index.refresh()
+        self._lists = ChunkLists(self._index)
+
+    def copy(self, commit: Commit) -> Copied | None:
+        """Copy a checkpoint; None if the source deletes it meanwhile."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._copy(commit)
+            except CorruptObject:
+                if commit not in self._source.commits():
+                    return None
+                if not self._packs_changed():
+                    raise
+        return self._copy(commit)
+
+    def _packs_changed(self) -> bool:
+        """Look at the packs again: a compaction moves blobs from one to another."""
+        before = set(self._index.packs)
+        self._index.refresh()
+        return self._index.packs.keys() != before
+
+    def _copy(self, commit: Commit) -> Copied:
+        source, writer = self._source, self._writer
         manifest = source.manifest(commit)
-        there = _find(target, commit, manifest)
+        there = _find(self._target, commit, manifest)
         if there is not None:
-            yield Copied(commit, there, 0, was_there=True)
-            continue
+            return Copied(commit, there, 0, was_there=True)
         sign = _may_sign(source, commit, manifest)
-        meta = msgspec.structs.replace(source.meta(commit), job=target.job)
+        meta = msgspec.structs.replace(source.meta(commit), job=self._target.job)
         if commit.birth:
             name = Digest(commit.birth)
             writer.copy_birth(name, _object(source.store, layout.birth(name), name))
-        reader = Reader(source.store, index, commit)
+        reader = Reader(source.store, self._index, commit)
         checkpoints = writer.checkpoints
         stored: set[Digest] = set()
         parts = [
@@ -128,15 +191,15 @@ def copy(
                 entry=entry,
                 data=_object(source.store, f"{commit.directory}/{file}", entry.digest),
                 document=reader.document(entry.component),
-                index=index,
-                lists=lists,
+                index=self._index,
+                lists=self._lists,
                 must_write=checkpoints.must_write,
                 stored=stored,
             )
             for file, entry in manifest.documents.items()
         ]
         made = checkpoints.write_parts(parts, meta, stored, sign=sign)
-        yield Copied(commit, made, sum(part.nbytes for part in parts), was_there=False)
+        return Copied(commit, made, sum(part.nbytes for part in parts), was_there=False)
 
 
 def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | None:

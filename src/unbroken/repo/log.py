@@ -20,6 +20,10 @@ from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence
 
 
+LISTINGS = 5
+"""So often the records are listed where all of them are collected before one can be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommitLog:
     """Commits that count and commits that are inert, newest first, and records that cannot be read."""
@@ -42,13 +46,18 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
     """
     found: list[Commit] = []
     broken: list[ObjectFault] = []
-    for key in _records(store):
-        try:
-            found.append(read_commit(store, key))
-        except ObjectMissing:
-            continue  # collected between the listing and now
-        except (CorruptObject, UnsupportedFormat) as error:
-            broken.append(ObjectFault("", key, "", error.message))
+    for _ in range(LISTINGS):
+        keys = _records(store)
+        for key in keys:
+            try:
+                found.append(read_commit(store, key))
+            except ObjectMissing:
+                continue  # collected between the listing and now
+            except (CorruptObject, UnsupportedFormat) as error:
+                broken.append(ObjectFault("", key, "", error.message))
+        if found or broken or not keys:
+            break
+        # Every one that was listed is gone, and there are newer ones: that run is not empty.
     epochs = fencing.read_epochs(store, known=starts)
     hidden = {commit.sequence for commit in found if epochs.hidden_by(commit, found) is not None}
     found.sort(key=lambda commit: commit.sequence, reverse=True)

@@ -7,10 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,13 @@ import numpy as np
 import pytest
 
 import unbroken
-from unbroken.errors import ConfigError, RunBusy, SaveFailed, StateMismatch
+from unbroken.errors import ConfigError, StateMismatch
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import LeafDifference, compare
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
+
+from .walk import Walk
 
 SCRIPT = Path(__file__).parent / "loop_script.py"
 ARGUMENTS = ("--timesteps", "1200", "--save-every", "400")
@@ -113,53 +113,6 @@ def test_a_finished_run_started_again_says_so_and_changes_nothing(undisturbed: P
     assert Repository.open(undisturbed, "dqn").commits() == before
 
 
-class Walk:
-    """A random walk: numpy's global generator, an array in place, and variables of the loop."""
-
-    def __init__(self, root: Path, **settings: Any) -> None:
-        np.random.seed(3)  # noqa: NPY002 - the global generator is what is tested
-        self.position = np.zeros(4)
-        self.root = root
-        self.blocked = ExitStack()
-        self.run = unbroken.Run(root, every=5, quiet=True, **settings)
-        self.run.track(position=self.position)
-        self.run.vars.total = 0.0
-        self.run.vars.trail = []
-
-    def go(self, total: int, *, leave_at: int = -1, block_at: int = -1) -> None:
-        for step in self.run.steps(total):
-            if step == leave_at:
-                return
-            if step == block_at:
-                written()
-                self.blocked.enter_context(no_saves(self.root))
-            self.position += np.random.standard_normal(4)  # noqa: NPY002
-            self.run.vars.total += float(self.position.sum())
-            self.run.vars.trail.append(self.run.vars.total)
-            self.run.record(episodes=int(step % 3 == 0), total=self.run.vars.total)
-
-    def state(self) -> tuple[list[float], float, list[float], int]:
-        return self.position.tolist(), self.run.vars.total, self.run.vars.trail, self.run.episodes
-
-
-@contextmanager
-def no_saves(root: Path) -> Generator[None, None, None]:
-    """Let every save fail as long as this lasts."""
-    folder, aside = root / root.name / "steps", root / "aside"
-    shutil.move(folder, aside)
-    folder.write_text("in the way")
-    yield
-    folder.unlink()
-    shutil.move(aside, folder)
-
-
-def written() -> None:
-    """Wait until no save is being written, whatever became of it."""
-    for thread in threading.enumerate():
-        if thread.name == "unbroken-writer":
-            thread.join()
-
-
 @pytest.mark.parametrize("leave_at", [0, 1, 4, 5, 6, 12, 19])
 def test_what_the_loop_carries_comes_back(tmp_path: Path, leave_at: int) -> None:
     whole = Walk(tmp_path / "whole")
@@ -213,87 +166,6 @@ def test_stop_ends_a_loop_for_good(tmp_path: Path) -> None:
     assert seen == [0, 1, 2, 3]
     assert run.report is not None
     assert run.report.finished
-
-
-def test_an_error_in_the_loop_leaves_the_run_free(tmp_path: Path) -> None:
-    walk = Walk(tmp_path / "run")
-
-    def train() -> None:
-        with walk.run:
-            for step in walk.run.steps(20):
-                if step == 7:
-                    raise KeyError
-
-    with pytest.raises(KeyError):
-        train()
-    again = Walk(tmp_path / "run")
-    again.go(20)
-    assert again.run.report is not None
-    assert again.run.report.step == 5
-
-
-def test_a_save_that_fails_at_the_end_of_the_loop_is_raised(tmp_path: Path) -> None:
-    walk = Walk(tmp_path / "run")
-    steps = walk.run.steps(3)
-    assert [next(steps) for _ in range(3)] == [0, 1, 2]
-    with no_saves(tmp_path / "run"):
-        for _ in range(2):
-            with pytest.raises(SaveFailed):
-                next(steps)
-        with pytest.raises(SaveFailed):
-            walk.run.close()
-    repository = Repository.open(tmp_path / "run", "run")
-    assert [(c.step, c.position) for c in repository.commits()] == [(0, "start")]
-    last = repository.history()[-1]
-    assert (last.event, last.reasons) == ("end", [])
-
-
-def test_the_call_after_a_failed_save_of_the_end_saves_it(tmp_path: Path) -> None:
-    walk = Walk(tmp_path / "run")
-    steps = walk.run.steps(3)
-    assert [next(steps) for _ in range(3)] == [0, 1, 2]
-    with no_saves(tmp_path / "run"), pytest.raises(SaveFailed):
-        next(steps)
-    assert list(steps) == []
-    assert final_state(tmp_path / "run")
-
-
-def test_a_loop_whose_end_was_lost_is_done_again_and_not_followed_by_another(tmp_path: Path) -> None:
-    whole = Walk(tmp_path / "whole")
-    whole.go(8)
-    walk = Walk(tmp_path / "run")
-    with walk.blocked, pytest.raises(SaveFailed):
-        walk.go(8, block_at=7)
-    with pytest.raises(SaveFailed):
-        walk.go(8)  # gives the run back, and says once more what was lost
-    walk.go(8)
-    assert walk.run.report is not None
-    assert walk.run.report.step == 5
-    assert walk.state() == whole.state()
-
-
-def test_no_step_is_left_out_when_saves_fail(tmp_path: Path) -> None:
-    walk = Walk(tmp_path / "run")
-    steps = walk.run.steps(20)
-    done = [next(steps) for _ in range(5)]
-    with no_saves(tmp_path / "run"):
-        for _ in range(3):
-            done.append(next(steps))  # its save is begun here, and fails in the background
-            written()
-            with pytest.raises(SaveFailed):
-                next(steps)
-    done += steps
-    assert done == list(range(20))
-
-
-def test_a_loop_that_could_not_begin_begins_with_the_next_call(tmp_path: Path) -> None:
-    walk = Walk(tmp_path / "run")
-    steps = walk.run.steps(3)
-    with Repository.open(tmp_path / "run", "run", create=True).writer(), pytest.raises(RunBusy):
-        next(steps)
-    assert list(steps) == [0, 1, 2]
-    commits = Repository.open(tmp_path / "run", "run").commits()
-    assert [(c.step, c.segment) for c in commits] == [(3, 0), (0, 0)]
 
 
 def test_save_asks_for_a_checkpoint_at_the_next_step(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from unbroken.repo.stored import read_stored
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
-
 ATTEMPTS = 10
 """So often something else is found in the place of what the source has just deleted or moved."""
 

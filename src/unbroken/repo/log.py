@@ -19,7 +19,6 @@ from unbroken.repo.seal import unseal
 from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence
 
-
 LISTINGS = 5
 """So often the records are listed where all of them are collected before one can be read."""
 

@@ -422,3 +422,21 @@ def test_one_policy_for_one_set_of_frameworks(monkeypatch: pytest.MonkeyPatch) -
     assert default_policy() is not with_torch
     assert "torch:Tensor" not in default_policy().codecs
     assert "torch:Tensor" in with_torch.codecs
+
+
+def test_an_array_that_changes_anywhere_is_saved_beyond_the_rows_in_use() -> None:
+    class Prioritized(Flagged):
+        __unbroken_ring__ = Ring(("obs", "act"), position="ptr", full="full", anywhere=("act",))
+
+    original, twin = Prioritized(4000), Prioritized(4000)
+    original.store(1.0)
+    original.act[:] = 9.0  # what is added next starts with the highest priority
+    saved = capture({"it": original}, default_policy())
+    plan(saved, {"it": twin}, default_policy()).apply()
+    assert np.array_equal(original.act, twin.act)
+
+
+@pytest.mark.parametrize("ahead", [("obs",), {"other": 1}, {"obs": -1}, {"obs": 1.5}])
+def test_rows_ahead_are_numbers_by_the_names_of_arrays(ahead: Any) -> None:
+    with pytest.raises(ConfigError, match="ahead"):
+        Ring(("obs",), position="ptr", full="full", ahead=ahead)

@@ -78,6 +78,16 @@ class Ring:
                 f"anywhere={self.anywhere!r} names no arrays of the ring.",
                 hint="It is a tuple of some of those in `arrays`.",
             )
+        ahead: object = self.ahead
+        if not isinstance(ahead, Mapping) or not set(self.ahead) <= set(self.arrays):
+            raise ConfigError(
+                f"ahead={ahead!r} names no arrays of the ring.",
+                hint='Write ahead={"observations": 1}, with names of those in `arrays`.',
+            )
+        if not all(type(rows) is int and rows >= 0 for rows in self.ahead.values()):
+            raise ConfigError(
+                f"ahead={ahead!r} must say numbers of rows.", hint='Write ahead={"observations": 1}.'
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ def read_ring(buffer: Any) -> RingState | None:
         used = capacity  # rows in use end at the position and begin somewhere, or the count is not of rows
     used = _with_old_episodes(buffer, used, capacity)
     written = {name: min(used + ring.ahead.get(name, 0), capacity) for name in ring.arrays}
+    written |= dict.fromkeys(ring.anywhere, capacity)
     return RingState(capacity, position, used == capacity, adds, written)
 
 

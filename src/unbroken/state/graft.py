@@ -164,6 +164,10 @@ class Graft:
         self._taken[id(twin)] = twin
         return True
 
+    def is_owner(self, twin: object, memory: object) -> bool:
+        """Whether the walk over the twin has taken an array for the owner of a memory that is another's."""
+        return self._twin.owners.get(id(memory)) is twin
+
     def register(self, value: object) -> None:
         """Make `value` the object of the coded value being planned, for references from inside it."""
         if self._node is not None:

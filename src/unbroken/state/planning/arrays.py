@@ -63,11 +63,10 @@ def plan_array(graft: Graft, node: Array, twin: object) -> Any:
 
 
 def _has_memory(graft: Graft, twin: NDArray[Any]) -> bool:
-    """Whether the twin has memory for itself: its own, or all of another's that serves no saved array yet."""
+    """Whether the twin has memory for itself: its own, or all of another's that serves no saved array yet
+    and for which a walk writes it as the owner."""
     memory = memory_of(twin)
-    if memory is twin:
-        return True
-    return twin.flags.c_contiguous and twin.nbytes == memory.nbytes and graft.claim(memory)
+    return memory is twin or (graft.is_owner(twin, memory) and graft.claim(memory))
 
 
 def _fresh_array(graft: Graft, node: Array, content: NDArray[Any]) -> NDArray[Any]:

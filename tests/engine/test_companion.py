@@ -27,7 +27,8 @@ from tests.engine.runs import abandon, break_store, repository, steps_of
 from tests.engine.training import Training, engine_of, source_of, train, undisturbed
 from tests.store.test_real_conditions import mounted
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.engine.engine import CheckpointEngine, CompanionLeftWarning, StagingFullWarning
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.warnings import CompanionLeftWarning, StagingFullWarning
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import CorruptObject, SaveFailed, StoreError, StoreFull, StoreUnavailable, UnbrokenError

@@ -43,6 +43,7 @@ from unbroken.engine.saving import Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
+from unbroken.engine.warnings import CompanionLeftWarning, PickledPartsWarning, StagingFullWarning
 from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import (
     ConfigError,
@@ -70,18 +71,6 @@ SHOWN = 5
 
 Carry: TypeAlias = Callable[[Committed], None]
 """Carries out a save, here or by asking the companion for its outcome."""
-
-
-class PickledPartsWarning(UserWarning):
-    """A checkpoint has parts that can only be pickled, and is therefore bound to a key."""
-
-
-class StagingFullWarning(UserWarning):
-    """A snapshot did not fit into memory, and training had to wait for the disk."""
-
-
-class CompanionLeftWarning(UserWarning):
-    """A process that writes for a killed training did not end in time; its last checkpoint is given up."""
 
 
 class CheckpointEngine:

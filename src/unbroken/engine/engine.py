@@ -67,8 +67,6 @@ from unbroken.types import Sequence, Step
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SHOWN = 5
-
 Carry: TypeAlias = Callable[[Committed], None]
 """Carries out a save, here or by asking the companion for its outcome."""
 
@@ -125,6 +123,7 @@ class CheckpointEngine:
         if self.settings.writer == "process":
             memory = SharedMemory()
             self._companion = Companion(memory, lambda process: self._opened().name_companion(process))
+        self._touching: Beside | None = None
         self._staging = Staging(self._staging_ceiling, memory)
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
@@ -200,7 +199,8 @@ class CheckpointEngine:
             if found.adopted:
                 self.request_save("settings were changed")
         if found.position != "end" and isinstance(self._source, ForeseesSize):
-            self._staging.reserve(self._source.expected_bytes())
+            # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
+            self._touching = Beside(partial(self._staging.reserve, self._source.expected_bytes()))
         self._schedule.begin(self._step, found.episodes)
         self._progress.step(self._step)
         report = found.report(
@@ -287,6 +287,7 @@ class CheckpointEngine:
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
         snapshot = self._source.capture()
+        self._finish_touching()
         # If the process ends from here on, the next one knows what was under way. The disk works while the
         # state is copied, which needs no turn with Python's lock.
         begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
@@ -342,6 +343,11 @@ class CheckpointEngine:
         if conflict:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
         return snapshot
+
+    def _finish_touching(self) -> None:
+        touching, self._touching = self._touching, None
+        if touching is not None:
+            touching.wait()  # where it has failed, `take` will find out
 
     def _raise_not_begun(self, step: int, reason: str, error: BaseException) -> NoReturn:
         """Raise what tells that a save could not be begun; it is still due."""
@@ -400,13 +406,7 @@ class CheckpointEngine:
         if not places or self._warned_of_pickles:
             return
         self._warned_of_pickles = True
-        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-        warnings.warn(
-            f"Can only be pickled: {', '.join(places[:SHOWN])}{more}. The checkpoints are signed with the key"
-            " of this user; to resume them elsewhere, set UNBROKEN_KEY to one key here and there.",
-            PickledPartsWarning,
-            stacklevel=2,
-        )
+        warnings.warn(PickledPartsWarning.of(places), stacklevel=2)
 
     def _write(self, run: RunWriter, snapshot: Snapshot, step: int, carry: Carry) -> None:
         """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
@@ -549,6 +549,7 @@ class CheckpointEngine:
             self._source.release()
         if self._companion is not None:
             self._companion.close()
+        self._finish_touching()
         self._staging.release()
         if run is None:
             return

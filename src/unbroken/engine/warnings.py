@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+SHOWN = 5
+
 
 class PickledPartsWarning(UserWarning):
     """A checkpoint has parts that can only be pickled, and is therefore bound to a key."""
+
+    @classmethod
+    def of(cls, places: Sequence[str]) -> PickledPartsWarning:
+        """Return the warning that names these parts."""
+        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        return cls(
+            f"Can only be pickled: {', '.join(places[:SHOWN])}{more}. The checkpoints are signed with the key"
+            " of this user; to resume them elsewhere, set UNBROKEN_KEY to one key here and there."
+        )
 
 
 class StagingFullWarning(UserWarning):

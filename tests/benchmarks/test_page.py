@@ -64,7 +64,7 @@ def test_every_table_has_rows_of_one_width() -> None:
     [
         ({}, ""),
         ({"load_before": 1.5}, "**Preliminary**"),
-        ({"load_after": 3.0}, "**Preliminary**"),
+        ({"load_after": 4.0}, "**Preliminary**"),
         ({"quick": True}, "**No result**"),
     ],
 )

@@ -28,9 +28,9 @@ from tests.engine.training import Training, engine_of, source_of, train, undistu
 from tests.store.test_real_conditions import mounted
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.engine.warnings import CompanionLeftWarning, StagingFullWarning
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
+from unbroken.engine.warnings import CompanionLeftWarning, StagingFullWarning
 from unbroken.errors import CorruptObject, SaveFailed, StoreError, StoreFull, StoreUnavailable, UnbrokenError
 from unbroken.format import layout
 from unbroken.format.chunks import ChunkList

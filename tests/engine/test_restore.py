@@ -18,9 +18,9 @@ from unbroken.capture.generators import GlobalGenerators, live_generators
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.engine.warnings import PickledPartsWarning
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
+from unbroken.engine.warnings import PickledPartsWarning
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
 from unbroken.format.meta import Meta
 from unbroken.repo.repository import Repository

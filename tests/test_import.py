@@ -23,6 +23,8 @@ FRAMEWORKS = frozenset(
         "cv2",
         "pandas",
         "obstore",
+        "ray",
+        "lightning",
     }
 )
 REPORT = "import json, sys; print(json.dumps([m for m in sys.modules if not m.startswith('_')]))"

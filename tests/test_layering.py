@@ -26,16 +26,38 @@ LAYERS = (
     {"cli", "report", "proving"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-FACES = {"", "__main__", "sb3", "testing"}
+FACES = {
+    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "testing",
+}  # fmt: skip
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
-ADAPTERS = {"sb3": {"sb3"}, "loop": {"loop", "delegate", "untracked"}}
+ADAPTERS = {
+    "sb3": {"sb3"},
+    "loop": {"loop", "delegate", "untracked"},
+    "rllib": {"rllib"},
+    "ray_train": {"ray_train"},
+    "tune": {"tune"},
+    "lightning": {"lightning"},
+    "dcp": {"dcp"},
+    "distributed": {"distributed"},
+    "pretrained": {"pretrained"},
+}
 """Each adapter and the modules or folders in `adapters/` that are its own."""
 SUITES = {"store_suite": "store", "faulty_store": "store", "faulty_system": "store", "env_oracle": "capture"}
 """Each module in `testing/` and the highest layer whose contract it is about."""
 FRAMEWORKS = frozenset(
-    {"torch", "gymnasium", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "Box2D"}
+    {
+        "torch",
+        "gymnasium",
+        "stable_baselines3",
+        "sb3_contrib",
+        "ale_py",
+        "mujoco",
+        "Box2D",
+        "ray",
+        "lightning",
+    }  # fmt: skip
 )
-NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym)\b")
+NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym|rllib|tune)\b")
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES, ids=str)

@@ -55,7 +55,7 @@ FRAMEWORKS = frozenset(
         "Box2D",
         "ray",
         "lightning",
-    }  # fmt: skip
+    }
 )
 NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym|rllib|tune)\b")
 

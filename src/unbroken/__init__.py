@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unbroken.adapters.loop import Run as Run
-    from unbroken.adapters.untracked import UntrackedWarning as UntrackedWarning
+    from unbroken.capture.untracked import UntrackedWarning as UntrackedWarning
     from unbroken.buffers.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from unbroken.capture.registry import register_env_capturer as register_env_capturer
     from unbroken.capture.rings import Ring as Ring
@@ -51,7 +51,7 @@ _HOMES = {
     "Run": "unbroken.adapters.loop",
     "Settings": "unbroken.engine.settings",
     "UnbrokenError": "unbroken.errors",
-    "UntrackedWarning": "unbroken.adapters.untracked",
+    "UntrackedWarning": "unbroken.capture.untracked",
     "register_env_capturer": "unbroken.capture.registry",
 }
 

@@ -41,7 +41,7 @@ def chill(tracked: dict[str, Any]) -> None:
 def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
     for step in steps(self, total):
         if self.report is not None and self.report.restored and step == self.report.step:
-            chill(self._tracked)
+            chill(self._tracked.objects)
         if settled:
             self._running().wait()
         if step == kill_at:

@@ -19,6 +19,8 @@ UnbrokenError
 ├── StateMismatch          the checkpoint does not fit what the script built
 ├── RestoreFailed          after the restore the state is not what was saved
 ├── NoUsableCheckpoint     commits exist, none can be used
+├── RankMissing            a rank died, stopped or was late; the others go no further together
+├── ReplicasDiffer         ranks that must hold the same do not: look before training on
 ├── SaveFailed             a save in the background failed; raised at the next call
 ├── Unproved               a proof could not be carried out; it says neither equal nor different
 └── InternalError          a bug in Unbroken; please report it
@@ -31,7 +33,7 @@ own: what to do then depends on the case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -188,10 +190,14 @@ class StateMismatch(UnbrokenError):
         self.differences = tuple(differences)
 
     def __str__(self) -> str:
-        shown = [f"\n  - {line}" for line in self.differences[:20]]
-        if len(self.differences) > 20:
-            shown.append(f"\n  - … and {len(self.differences) - 20} more")
-        return self.message + "".join(shown) + (f"\n{self.hint}" if self.hint else "")
+        return _listed(self)
+
+
+def _listed(error: StateMismatch | ReplicasDiffer) -> str:
+    shown = [f"\n  - {line}" for line in error.differences[:20]]
+    if len(error.differences) > 20:
+        shown.append(f"\n  - … and {len(error.differences) - 20} more")
+    return error.message + "".join(shown) + (f"\n{error.hint}" if error.hint else "")
 
 
 class RestoreFailed(UnbrokenError):
@@ -212,6 +218,34 @@ class NoUsableCheckpoint(UnbrokenError):
     def __str__(self) -> str:
         lines = "".join(f"\n  - {reason}" for reason in self.reasons)
         return self.message + lines + (f"\n{self.hint}" if self.hint else "")
+
+
+class RankMissing(UnbrokenError):
+    """Some ranks of a run said nothing in time. What was committed before is intact. `ranks` are their numbers."""
+
+    default_hint = "Look at the processes of those ranks."
+
+    def __init__(self, message: str, *, hint: str = "", ranks: Iterable[int] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = tuple(ranks)
+
+
+class ReplicasDiffer(UnbrokenError):
+    """Ranks that must hold the same state do not. Nothing was committed.
+
+    `differences` names rank, place and distance of each, as text.
+    """
+
+    default_hint = (
+        "Find out why before training on. If they need not be the same, leave them out of `replicated`."
+    )
+
+    def __init__(self, message: str, *, hint: str = "", differences: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.differences = tuple(differences)
+
+    def __str__(self) -> str:
+        return _listed(self)
 
 
 class SaveFailed(UnbrokenError):

@@ -20,6 +20,18 @@ from unbroken.format import wire
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentEntry, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.ranks import (
+    Admission,
+    Ballot,
+    Doubt,
+    Finding,
+    Hello,
+    Outcome,
+    Proposal,
+    RankRecord,
+    SaveOrder,
+    Verdict,
+)
 from unbroken.format.records import (
     MAGIC,
     Commit,
@@ -30,7 +42,6 @@ from unbroken.format.records import (
     Lease,
     LowWater,
     Pending,
-    RankRecord,
     Record,
     Worker,
     WorkersRecord,
@@ -82,7 +93,16 @@ RECORDS: list[Record] = [
     WorkersRecord(pid=1, workers=[Worker(pid=2, process_start="7")]),
     Lease(epoch=Epoch(3), pid=12),
     LowWater(sequence=Sequence(5)),
-    RankRecord(epoch=Epoch(3), step=Step(5), rank=1, world_size=2, write_id=WRITE, agree={"weights": DIGEST}),
+    Hello(epoch=Epoch(3), rank=1, world_size=2, nonce="0a"),
+    Admission(epoch=Epoch(3), write_id=WRITE, world_size=2, nonces=["0a"]),
+    Proposal(sequence=8),
+    Ballot(vote="refused", reason="why", differences=["one"]),
+    Verdict(decision="stop", reason="why"),
+    SaveOrder(step=Step(5), write_id=WRITE, directory=f"steps/step_000000000005-{WRITE}"),
+    RankRecord(step=Step(5), rank=1, write_id=WRITE, agree={"weights": DIGEST}, status={"seed": 2**70}),
+    Doubt(documents={}, blobs={DIGEST: 5}, ranks=[1]),
+    Finding(rank=1, differences=["here"]),
+    Outcome(sequence=0, reason="why"),
     FormatRecord(magic=MAGIC),
 ]
 

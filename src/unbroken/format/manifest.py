@@ -14,7 +14,7 @@ from unbroken.errors import CorruptObject
 from unbroken.format import signature as signatures
 from unbroken.format import wire
 from unbroken.format.digest import DigestField
-from unbroken.format.records import Count, EpochField, Record, StepField, WriteIdField
+from unbroken.format.records import BirthField, Count, EpochField, Record, StepField, WriteIdField
 from unbroken.format.signature import Signature
 from unbroken.types import Digest
 
@@ -33,6 +33,12 @@ class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
     format: DocumentFormat = "json"
 
 
+class RankPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of several ranks adds to a checkpoint beside components that carry its number."""
+
+    birth: BirthField = ""
+
+
 class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     """What one checkpoint consists of."""
 
@@ -46,6 +52,8 @@ class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     """Every blob that the documents name, with its uncompressed size."""
     opaque: list[str] = []
     """Places that hold pickles."""
+    ranks: list[RankPart] = []
+    """One entry a rank; none where a single process has written the checkpoint."""
     signature: Signature | None = None
 
     def document(self, component: str) -> str | None:
@@ -85,6 +93,6 @@ def signature_valid(manifest: Manifest, key: bytes) -> bool | None:
 
 
 __all__ = [
-    "Digest", "DocumentEntry", "DocumentFormat", "FileName", "Manifest", "canonical", "decode", "encode",
+    "Digest", "DocumentEntry", "DocumentFormat", "FileName", "Manifest", "RankPart", "canonical", "decode", "encode",
     "signature_valid", "signed",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The records of a run, beside manifests and metadata.
 
-`docs/format.md` says where each lies and which rules hold between them. Rank
-records are specified for writers that come later, and are not written yet.
+`docs/format.md` says where each lies and which rules hold between them. Those by which several ranks agree
+are in `ranks`.
 """
 
 from __future__ import annotations
@@ -144,20 +144,6 @@ class LowWater(Record, frozen=True, kw_only=True, tag="low-water"):
     epoch: EpochField = Epoch(0)
 
 
-class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
-    """``ranks/<epoch>/<write id>/<rank>.json``: one worker's part of a checkpoint is durable."""
-
-    epoch: EpochField
-    step: StepField
-    rank: Count
-    world_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    write_id: WriteIdField
-    packs: list[str] = []
-    documents: dict[str, DigestField] = {}
-    agree: dict[str, DigestField] = {}
-    """Digests of parts that must be the same on every rank."""
-
-
 class FormatRecord(Record, frozen=True, kw_only=True, tag="format"):
     """``format.json``: what a reader must understand before it touches anything else."""
 
@@ -185,6 +171,6 @@ def decode_format(data: bytes, *, key: str = "format.json") -> FormatRecord:
 __all__ = [
     "FEATURES", "FORMAT_VERSION", "MAGIC", "Commit", "Count", "DirectoryField", "EpochField", "EpochRecord",
     "EpochStart", "FormatRecord", "HistoryRecord", "Lease", "LowWater", "Owner", "Pending", "Position",
-    "RankRecord", "Record", "SequenceField", "StepField", "Worker", "WorkersRecord",
+    "Record", "SequenceField", "StepField", "Worker", "WorkersRecord",
     "WriteIdField", "decode_format",
 ]  # fmt: skip

@@ -59,6 +59,8 @@ class References:
 
     named: frozenset[Digest]
     lists: tuple[ChunkList, ...] = ()
+    births: frozenset[Digest] = frozenset()
+    """Birth documents of its ranks, beside the one that its commit names."""
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ def plan_gc(
         ),
         # The index goes before its pack: an index alone would promise blobs that are gone.
         packs=tuple(key for _, key in sorted(packs)),
-        births=_unneeded_births(inventory, kept, births) if certain else (),
+        births=_unneeded_births(inventory, kept, births) if known else (),
         low_water=Sequence(max(gone) + 1) if gone else None,
         needed=needed if known else None,
         spared=tuple(spared),
@@ -235,6 +235,9 @@ def _unneeded_births(
     inventory: Inventory, kept: Collection[Commit], wanted: Collection[Digest]
 ) -> tuple[str, ...]:
     needed = {commit.birth for commit in kept}.union(wanted)
+    needed.update(
+        name for commit in kept if (found := inventory.references[commit.sequence]) for name in found.births
+    )
     return tuple(layout.birth(name) for name in sorted(inventory.births) if name not in needed)
 
 

@@ -162,6 +162,11 @@ class ComponentEncoder:
             )
 
 
+def stored_entry(blob: StoredBlob) -> tuple[Digest, int, BlobCodec, Buffer]:
+    """Return a blob as a pack takes it."""
+    return blob.digest, blob.size, blob.codec, blob.content
+
+
 def packs_of(parts: Iterable[Part]) -> Iterator[Iterator[StoredBlob]]:
     """Yield the contents of each pack to write. Each must be used up before the next is taken.
 

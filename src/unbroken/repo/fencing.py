@@ -107,6 +107,11 @@ def _numbers(store: ByteStore) -> set[Epoch]:
     return numbers
 
 
+def highest(store: ByteStore) -> Epoch:
+    """Return the newest epoch that was claimed, 0 if none was."""
+    return Epoch(max(_numbers(store), default=0))
+
+
 def claim(store: ByteStore, *, token: Callable[[], str], owner: Process, job: str, time: float) -> Claim:
     """Claim the next epoch. From here on every earlier writer is fenced at its next commit."""
     number = Epoch(read_epochs(store).highest + 1)

@@ -41,15 +41,21 @@ TOGETHER = 16
 class Reader:
     """Reads one commit. Manifest and metadata are kept once they were read and checked."""
 
-    def __init__(self, store: ByteStore, index: BlobIndex, commit: Commit) -> None:
+    def __init__(
+        self, store: ByteStore, index: BlobIndex, commit: Commit, *, draft: Manifest | None = None
+    ) -> None:
+        """`draft` stands in for the manifest of a checkpoint that is still being written."""
         self._store = store
         self._index = index
         self._commit = commit
+        self._draft = draft
         self._lists = ChunkLists(index)
 
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest, compared with the commit record."""
+        if self._draft is not None:
+            return self._draft
         key = self._key(layout.MANIFEST)
         manifest = manifests.decode(self._fetch(key, self._commit.manifest_digest), key=key)
         commit = self._commit
@@ -65,8 +71,17 @@ class Reader:
 
     def load(self, components: Collection[str] | None) -> Snapshot:
         """Return the state, or some components of it; `CorruptObject` at the first fault."""
-        entries = self._file_names(components or ())
         meta = self.meta
+        snapshot = self.read(components)
+        snapshot.promises = {
+            name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()
+        }
+        snapshot.counters = dict(meta.counters)
+        return snapshot
+
+    def read(self, components: Collection[str] | None) -> Snapshot:
+        """Return the bare state, or some components of it, without what the metadata says of it."""
+        entries = self._file_names(components or ())
         wanted = sorted(entries) if components is None else sorted(set(components))
         found = {name: self._document(entries[name]) for name in wanted}
         blobs = self._blobs(found)
@@ -84,12 +99,7 @@ class Reader:
             )
             for name, read in found.items()
         }
-        return Snapshot(
-            components=loaded,
-            promises={name: Promise(kept.fidelity, kept.reason) for name, kept in meta.fidelity.items()},
-            counters=dict(meta.counters),
-            recheck=partial(self._changed, found, loaded),
-        )
+        return Snapshot(components=loaded, recheck=partial(self._changed, found, loaded))
 
     def document(self, component: str) -> Document:
         """Return one component's document, compared with the manifest."""
@@ -107,16 +117,15 @@ class Reader:
                 yield ObjectFault("", key, "", f"{key} is not the record that was listed.")
         except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
             yield ObjectFault("", key, "", error.message)
-        if name := self._commit.birth:
-            try:
-                birth.read(self._store, Digest(name))
-            except (CorruptObject, UnsupportedFormat) as error:
-                yield ObjectFault("", layout.birth(Digest(name)), name, error.message)
+        if self._commit.birth:
+            yield from self._birth_fault(Digest(self._commit.birth))
         try:
             manifest = self.manifest
         except (CorruptObject, UnsupportedFormat) as error:
             yield ObjectFault("", self._key(layout.MANIFEST), self._commit.manifest_digest, error.message)
             return  # nothing else is known without it
+        for name in {part.birth for part in manifest.ranks} - {self._commit.birth, ""}:
+            yield from self._birth_fault(Digest(name))
         try:
             _ = self.meta
         except (CorruptObject, UnsupportedFormat) as error:
@@ -224,16 +233,35 @@ class Reader:
         for i, digest in enumerate(self._chunks_of(ref)):
             yield digest, ref.size_of(i)
 
-    def references(self, lists: ChunkLists) -> References:
-        """Return what the checkpoint needs in packs; chunk lists are read through `lists`, and kept there.
+    def _birth_fault(self, name: Digest) -> Iterator[ObjectFault]:
+        try:
+            birth.read(self._store, name)
+        except (CorruptObject, UnsupportedFormat) as error:
+            yield ObjectFault("", layout.birth(name), name, error.message)
+
+    def references(self, lists: ChunkLists, components: Collection[str] | None = None) -> References:
+        """Return what the checkpoint, or some of its components, need in packs; chunk lists are read through
+        `lists`, and kept there.
 
         Raises:
             CorruptObject: that cannot be told, because a document or a list is damaged.
         """
-        found = [ref for name in self.manifest.documents for ref in self._document(name).blobs]
+        manifest = self.manifest
+        names = [
+            name
+            for name, entry in manifest.documents.items()
+            if components is None or entry.component in components
+        ]
+        found = [ref for name in names for ref in self._document(name).blobs]
+        named = (
+            frozenset(Digest(digest) for digest in manifest.blobs)
+            if components is None
+            else frozenset(Digest(digest) for ref in found for digest, _ in ref.named())
+        )
         return References(
-            frozenset(Digest(digest) for digest in self.manifest.blobs),
+            named,
             tuple(lists.get(Digest(ref.tree), ref.count) for ref in found if ref.tree is not None),
+            births=frozenset(Digest(part.birth) for part in manifest.ranks if part.birth),
         )
 
     def _fetch(self, key: str, digest: Digest, *, size: int | None = None) -> bytes:

@@ -24,10 +24,12 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
 from unbroken.repo import birth, keys, names
 from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.coordinator import Ranks
 from unbroken.repo.fault import ObjectFault
+from unbroken.repo.follower import Follower, join
 from unbroken.repo.lock import PATIENCE, await_companion
 from unbroken.repo.log import CommitLog, read_log
-from unbroken.repo.process import Process
+from unbroken.repo.process import Process, current
 from unbroken.repo.reader import Reader
 from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.run_writer import RunWriter
@@ -220,6 +222,7 @@ class Repository:
         signing_key: Callable[[], bytes | None] = lambda: keys.signing_key(create=True),
         owner: Process | None = None,
         patience: float = PATIENCE,
+        ranks: Ranks | None = None,
     ) -> RunWriter:
         """Take the run for writing: the lock, then an epoch of its own. Leftovers of the past are swept.
 
@@ -245,6 +248,27 @@ class Repository:
             signing_key=signing_key,
             owner=owner,
             patience=patience,
+            ranks=ranks,
+        )
+
+    def follow(
+        self,
+        rank: int,
+        ranks: Ranks,
+        *,
+        owner: Process | None = None,
+        document_format: DocumentFormat = "json",
+        compression: Compression | None = None,
+    ) -> Follower:
+        """Take part as another rank than the first in what rank 0 writes; see `join`."""
+        return join(
+            self.store,
+            self.job,
+            rank=rank,
+            about=ranks,
+            owner=owner or current(),
+            document_format=document_format,
+            compression=compression,
         )
 
     def await_companion(self, *, patience: float = PATIENCE) -> Process | None:

@@ -26,6 +26,7 @@ from unbroken.repo import birth, collect, fencing
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.compaction import Compacted
+from unbroken.repo.coordinator import Coordinator, Ranks
 from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
 from unbroken.repo.process import Process
@@ -51,9 +52,12 @@ class RunWriter:
         clock: Callable[[], float],
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
+        ranks: Ranks | None = None,
     ) -> None:
         self.job = job
         self.epoch = pen.claim.epoch
+        self.coordinator = None if ranks is None else Coordinator(store, pen.claim, ranks)
+        """What speaks to the other ranks of the run; None where there are none."""
         self._store = store
         self._lock = lock
         self._pen = pen
@@ -80,8 +84,9 @@ class RunWriter:
         signing_key: Callable[[], bytes | None],
         owner: Process | None,
         patience: float,
+        ranks: Ranks | None = None,
     ) -> RunWriter:
-        """Take the run: lock, epoch, start; then sweep. See `Repository.writer`."""
+        """Take the run: lock, epoch, start; then sweep, and wait for the ranks. See `Repository.writer`."""
         await_companion(store, patience=patience, here=owner)
         lock = RunLock.acquire(store, job=job, owner=owner)
         try:
@@ -97,9 +102,12 @@ class RunWriter:
                 clock=clock,
                 token=token,
                 signing_key=signing_key,
+                ranks=ranks,
             )
             # Here nobody but a dead or a fenced process can have temporary files.
             writer._take_pen(temporary_seconds=0.0)
+            if writer.coordinator is not None:
+                writer.coordinator.admit()
         except BaseException:
             lock.release()
             raise
@@ -159,6 +167,7 @@ class RunWriter:
             clock=self._clock,
             token=self._token,
             signing_key=self._signing_key,
+            coordinator=self.coordinator,
             temporary_seconds=temporary_seconds,
         )
         return self._checkpoints

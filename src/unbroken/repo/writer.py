@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import msgspec
 
@@ -41,25 +41,29 @@ from unbroken.errors import (
 from unbroken.format import layout, pack
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
-from unbroken.format.buffers import Buffer, Content
+from unbroken.format.buffers import Content
 from unbroken.format.chunks import ChunkList
-from unbroken.format.compression import WORTH, WORTH_IN_BULK, BlobCodec, Compression
+from unbroken.format.compression import WORTH, WORTH_IN_BULK, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
-from unbroken.repo import collect, compaction, fencing, names
+from unbroken.repo import collect, compaction, fencing, names, pins
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
-from unbroken.repo.encoding import ComponentEncoder, Part, packs_of
+from unbroken.repo.coordinator import Coordinator
+from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, Part, packs_of, stored_entry
+from unbroken.repo.joining import merged, together
 from unbroken.repo.log import read_log
 from unbroken.repo.packsize import pack_bytes
-from unbroken.repo.pipeline import Pipeline, StoredBlob
+from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
+from unbroken.state.parts import labelled
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsLocalPath, SupportsSweep, clear_note, put_all
 from unbroken.types import Digest, Epoch, Sequence, WriteId
@@ -89,9 +93,11 @@ class _Written:
     """What one save has put, filled in as its objects are consumed."""
 
     indexes: list[pack.PackIndex] = field(default_factory=list[pack.PackIndex])
+    parts: list[EncodedComponent] = field(default_factory=list[EncodedComponent])
     meta: Meta = field(init=False)
     manifest_digest: Digest = field(init=False)
-    references: References = field(init=False)
+    references: References | None = None
+    """What the checkpoint needs, as far as this process has written all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +136,12 @@ class CheckpointWriter:
         clock: Callable[[], float],
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
+        coordinator: Coordinator | None = None,
     ) -> None:
         self.job = job
         self.epoch = pen.claim.epoch
         self._store = store
+        self._coordinator = coordinator
         self._index = index
         self._pen = pen
         self._claim = pen.claim
@@ -163,9 +171,10 @@ class CheckpointWriter:
         clock: Callable[[], float],
         token: Callable[[], str],
         signing_key: Callable[[], bytes | None],
+        coordinator: Coordinator | None = None,
         temporary_seconds: float = TEMPORARY_SECONDS,
     ) -> CheckpointWriter:
-        """Take the pen: look at what the run holds, and sweep.
+        """Take the pen: look at what the run holds, and sweep. With a `coordinator`, of several ranks.
 
         Raises:
             Fenced: a newer process has taken the run over.
@@ -179,6 +188,7 @@ class CheckpointWriter:
             clock=clock,
             token=token,
             signing_key=signing_key,
+            coordinator=coordinator,
         )
         last = read_log(store, starts=writer._starts).last
         writer._next = Sequence(max(pen.first, last + 1, fencing.low_water(store)))
@@ -194,6 +204,17 @@ class CheckpointWriter:
         """Return the commits that count, newest first."""
         return list(read_log(self._store, starts=self._starts).commits)
 
+    def pinned(self) -> dict[Sequence, str]:
+        """Return the commits that somebody holds on to, with a reason. Pins whose time is over are deleted.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        now = self._clock()
+        pins.sweep(self._store, now=now, claim=self._claim)
+        return pins.pinned(self._store, now=now)
+
     def write(self, snapshot: Snapshot, meta: Meta) -> Commit:
         """Write `snapshot` as a checkpoint and return its commit once it is durable and counts.
 
@@ -204,8 +225,12 @@ class CheckpointWriter:
             StoreError: it could not be written; earlier commits are intact.
             Fenced: a newer process has taken the run over.
             AmbiguousCommit: the store cannot say whether the commit exists.
+            RankMissing, ReplicasDiffer: of several ranks some were late, or hold something else.
         """
         worth, live = self._worth(snapshot), snapshot.is_live
+        if self._coordinator is not None:
+            # Facts are taken before: rank 0 states its own as the others do.
+            snapshot = labelled(snapshot, 0, replicated=self._coordinator.replicated)
         with Pipeline(self._compression, self.must_write, worth=worth, live=live) as pipeline:
             stored: set[Digest] = set()
             encoders = [
@@ -236,7 +261,11 @@ class CheckpointWriter:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
             self._discard(attempt, delete=not isinstance(error, Fenced))
+            if self._coordinator is not None:
+                self._coordinator.give_up(error)
             raise
+        if self._coordinator is not None:
+            self._coordinator.conclude(commit.sequence)
         # The checkpoint exists now. Both that follow are hints which nobody trusts: to report the save
         # as failed because of them would be wrong, and what is wrong shows at the next save.
         with suppress(StoreError, Fenced):
@@ -295,7 +324,28 @@ class CheckpointWriter:
     ) -> Commit:
         fencing.check(self._store, self._claim)
         written = _Written()
-        put_all(self._store, self._objects(attempt, parts, meta, written, sign=sign))
+        others: list[RankRecord] = []
+        if self._coordinator is not None:
+            order = SaveOrder(
+                step=meta.step,
+                segment=meta.segment,
+                position=meta.position,
+                write_id=attempt.write_id,
+                directory=attempt.directory,
+            )
+            self._coordinator.order(order)
+            # Durable before the others are asked: where one differs, it compares itself with these.
+            put_all(self._store, self._parts(attempt, parts, written))
+            others = self._coordinator.collect({part.entry.component: part for part in written.parts})
+            put_all(self._store, self._closing(attempt, meta, written, others, sign=sign))
+        else:
+            put_all(
+                self._store,
+                chain(
+                    self._parts(attempt, parts, written),
+                    self._closing(attempt, meta, written, others, sign=sign),
+                ),
+            )
         commit = Commit(
             sequence=self._next,
             step=written.meta.step,
@@ -315,24 +365,42 @@ class CheckpointWriter:
             self._index.add(index)
         self._saved_bytes = sum(map(pack_bytes, written.indexes))
         self._index.suspect.difference_update(stored)  # those were written anew
-        self._references[commit.manifest_digest] = written.references
-        self._held.add(written.references)
+        if written.references is not None:
+            self._references[commit.manifest_digest] = written.references
+            self._held.add(written.references)
         return commit
 
-    def _objects(
-        self, attempt: _Attempt, parts: Collection[Part], meta: Meta, written: _Written, *, sign: bool
+    def _parts(
+        self, attempt: _Attempt, parts: Collection[Part], written: _Written
     ) -> Iterator[tuple[str, Content]]:
-        """Yield what to put, in this order: each pack before its index, and the manifest last."""
+        """Yield what to put first: each pack before its index, then the documents."""
         for blobs in packs_of(parts):
             name = names.write_id(self._token(), self.epoch)
             attempt.written += [layout.pack(name), layout.index(name)]
             attempt.packs.append(name)
             writer = pack.PackWriter(name)
-            yield layout.pack(name), writer.stream(map(_entry, blobs))
+            yield layout.pack(name), writer.stream(map(stored_entry, blobs))
             written.indexes.append(writer.index())
             yield layout.index(name), pack.encode_index(written.indexes[-1])
-        encoded = [part.finish() for part in parts]
+        written.parts += [part.finish() for part in parts]
+        for part in written.parts:
+            attempt.written.append(f"{attempt.directory}/{part.file_name}")
+            yield attempt.written[-1], part.data
+
+    def _closing(
+        self,
+        attempt: _Attempt,
+        meta: Meta,
+        written: _Written,
+        others: Collection[RankRecord],
+        *,
+        sign: bool,
+    ) -> Iterator[tuple[str, Content]]:
+        """Yield what to put then: the metadata, and the manifest last."""
+        if self._coordinator is not None:
+            meta = together(meta, others)
         meta_data = metas.encode(meta)
+        encoded = written.parts
         manifest = Manifest(
             job=self.job,
             step=meta.step,
@@ -343,19 +411,23 @@ class CheckpointWriter:
             blobs={digest: size for part in encoded for digest, size in part.sizes.items()},
             opaque=sorted(place for part in encoded for place in part.opaque),
         )
+        if self._coordinator is not None:
+            manifest = merged(manifest, meta, others)
+        # Of what another rank has pickled, this one knows nothing: nobody vouches for it.
+        sign = sign and not any(record.opaque for record in others)
         if sign and manifest.opaque and (key := self._signing_key()) is not None:
             manifest = manifests.signed(manifest, key)
         manifest_data = manifests.encode(manifest)
-        files = {part.file_name: part.data for part in encoded}
-        for file, data in {**files, layout.META: meta_data, layout.MANIFEST: manifest_data}.items():
+        for file, data in {layout.META: meta_data, layout.MANIFEST: manifest_data}.items():
             attempt.written.append(f"{attempt.directory}/{file}")
             yield attempt.written[-1], data
         written.meta = meta
         written.manifest_digest = digest_of(manifest_data)
-        written.references = References(
-            frozenset(Digest(digest) for digest in manifest.blobs),
-            tuple(chunks for part in encoded for chunks in part.lists),
-        )
+        if self._coordinator is None:
+            written.references = References(
+                frozenset(Digest(digest) for digest in manifest.blobs),
+                tuple(chunks for part in encoded for chunks in part.lists),
+            )
 
     def must_write(self, digest: Digest) -> bool:
         """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
@@ -479,10 +551,6 @@ class CheckpointWriter:
                 "A forked child used its parent's writer.",
                 hint="Only the process that opened a run writes to it.",
             )
-
-
-def _entry(blob: StoredBlob) -> tuple[Digest, int, BlobCodec, Buffer]:
-    return blob.digest, blob.size, blob.codec, blob.content
 
 
 def _packs_of(keys: Iterable[str]) -> set[str]:

@@ -1,0 +1,208 @@
+"""A rank that takes part in a run which rank 0 writes: how it joins, and what it may do.
+
+It stands in the place of a `RunWriter`: what concerns the run as a whole (lock, pending record, history) is
+rank 0's, and does nothing here. To join is to answer the newest epoch: a rank that comes before rank 0 meets
+the epoch of a former start, waits in vain there, and joins the next one as soon as that is claimed.
+
+Not promised: that a second process of the same rank is kept out before it matters. It is told when it joins.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from unbroken.errors import RankMissing
+from unbroken.format import layout, ranks, wire
+from unbroken.format.chunks import ChunkList
+from unbroken.format.compression import Compression
+from unbroken.format.manifest import DocumentFormat
+from unbroken.format.ranks import Admission, Ballot, Hello, Proposal, Verdict
+from unbroken.format.records import HistoryRecord
+from unbroken.repo import birth, fencing, names
+from unbroken.repo.coordinator import Ranks
+from unbroken.repo.process import Process
+from unbroken.repo.rank_writer import RankWriter
+from unbroken.repo.rendezvous import Patience, Rendezvous, read
+from unbroken.repo.seal import seal
+from unbroken.state.snapshot import Base, Snapshot
+from unbroken.store.base import ByteStore
+from unbroken.types import Digest, Epoch, Step, WriteId
+
+
+def _token() -> str:
+    return secrets.token_hex(names.TOKEN_DIGITS // 2)
+
+
+class Follower:
+    """One rank but the first. Comes from `join`."""
+
+    def __init__(self, meeting: Rendezvous, writer: RankWriter, *, job: str, start_timeout: float) -> None:
+        self.job = job
+        self.rank = writer.rank
+        self.checkpoints = writer
+        """What writes its parts of checkpoints."""
+        self._meeting = meeting
+        self._start_timeout = start_timeout
+        self._proposals = 0
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._meeting.epoch
+
+    # From where to go on
+
+    def proposal(self) -> Proposal:
+        """Wait for the coordinator's next proposal.
+
+        Raises:
+            RankMissing: it does not come in time.
+            Fenced: the run was taken over.
+        """
+        self._proposals += 1
+        return self._await_start("proposal.json", Proposal)
+
+    def vote(self, ballot: Ballot) -> None:
+        """Say what this rank thinks of the proposal."""
+        self._meeting.say(ranks.of_rank(self._start(), self.rank), ballot)
+
+    def verdict(self) -> Verdict:
+        """Wait for what becomes of the proposal."""
+        return self._await_start("verdict.json", Verdict)
+
+    def _start(self) -> str:
+        return ranks.start(self.epoch, self._proposals)
+
+    def _await_start(self, name: str, kind: type[wire.R]) -> wire.R:
+        meeting = self._meeting
+        key = f"{self._start()}/{name}"
+        found = meeting.patience.until(lambda: meeting.hear(key, kind), seconds=self._start_timeout)
+        if found is None:
+            raise RankMissing(
+                f"Rank 0 did not say within {self._start_timeout:g} seconds from where to go on.",
+                hint="Look at what rank 0 is doing; allow more time with start_timeout if it was only slow.",
+                ranks=(0,),
+            )
+        return found
+
+    # In the place of a RunWriter
+
+    def chunks(self, base: Base) -> ChunkList:
+        """Return the digests of the chunks of a saved array."""
+        return self.checkpoints.lists.get(base.name, base.count)
+
+    def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
+        """Write a birth document and return its name; the commits that this rank has part in will name it."""
+        fencing.check(self._meeting.store, self._meeting.claim)
+        name, data = birth.encode(skeleton, job=self.job, segment=segment)
+        self._meeting.store.put(layout.birth(name), data)
+        return name
+
+    def mark_pending(self, step: Step, reason: str, *, segment: int = 0) -> None:
+        """Rank 0 records it for all."""
+
+    def record_workers(self, workers: Iterable[Process]) -> None:
+        """Nothing: the record is that of rank 0's own processes."""
+
+    def append_history(self, record: HistoryRecord) -> None:
+        """Rank 0 writes the history."""
+
+    def lose_pen(self) -> None:
+        """It never has it."""
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+@dataclass(slots=True)
+class _Knock:
+    """A rank that wants to take part."""
+
+    store: ByteStore
+    job: str
+    rank: int
+    size: int
+    owner: Process
+    nonce: str
+    said: dict[Epoch, bool] = field(default_factory=dict[Epoch, bool])
+    """Epochs in which the rank's place was asked for; False where somebody else has it."""
+
+    def look(self) -> Admission | None:
+        """Answer the newest epoch, and return an admission that names this very process."""
+        newest = fencing.highest(self.store)
+        if newest and newest not in self.said:
+            key = ranks.hello(newest, self.rank)
+            self.said[newest] = fencing.create_only(self.store, key, seal(self._hello(newest)))
+        for epoch, ours in self.said.items():
+            if ours and epoch == newest:
+                found = read(self.store, ranks.admission(epoch), Admission)
+                if found is not None and self._is_named_in(found):
+                    return found
+        return None
+
+    def _hello(self, epoch: Epoch) -> Hello:
+        owner = self.owner
+        return Hello(
+            job=self.job, pid=owner.pid, process_start=owner.start, host=owner.host, boot_id=owner.boot_id,
+            epoch=epoch, rank=self.rank, world_size=self.size, nonce=self.nonce,
+        )  # fmt: skip
+
+    def _is_named_in(self, admission: Admission) -> bool:
+        return len(admission.nonces) >= self.rank and admission.nonces[self.rank - 1] == self.nonce
+
+    def who_else(self) -> str:
+        """Return who has the rank's place in the newest epoch; empty if nobody is known to have it."""
+        newest = fencing.highest(self.store)
+        if self.said.get(newest, True):
+            return ""
+        found = read(self.store, ranks.hello(newest, self.rank), Hello)
+        return "" if found is None else f"process {found.pid} on {found.host}"
+
+
+def join(
+    store: ByteStore,
+    job: str,
+    *,
+    rank: int,
+    about: Ranks,
+    owner: Process,
+    document_format: DocumentFormat,
+    compression: Compression | None = None,
+    token: Callable[[], str] = _token,
+) -> Follower:
+    """Take part as rank `rank` in the run that rank 0 opens, or is about to open.
+
+    Raises:
+        RankMissing: rank 0 does not come in time, or another process has this rank.
+        StoreError: the store does not answer.
+    """
+    patience = about.patience or Patience.for_store(store)
+    knock = _Knock(store, job, rank, about.size, owner, token())
+    found = patience.until(knock.look, seconds=about.start_timeout)
+    if found is None:
+        other = knock.who_else()
+        because = f", whose place as rank {rank} has {other}" if other else ""
+        raise RankMissing(
+            f"Rank 0 did not take in rank {rank}{because} within {about.start_timeout:g} seconds.",
+            hint="Start all ranks, with the same root, the same job and the same number of them.",
+            ranks=(0,),
+        )
+    meeting = Rendezvous(
+        store,
+        fencing.Claim(found.epoch, WriteId(found.write_id)),
+        about.size,
+        patience,
+        about.sync_timeout,
+    )
+    writer = RankWriter(
+        meeting,
+        job=job,
+        rank=rank,
+        replicated=about.replicated,
+        owner=owner,
+        document_format=document_format,
+        compression=compression or Compression(),
+        token=token,
+    )
+    return Follower(meeting, writer, job=job, start_timeout=about.start_timeout)

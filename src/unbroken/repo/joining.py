@@ -1,0 +1,35 @@
+"""One manifest and one metadata of what several ranks have written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from unbroken.format.manifest import Manifest, RankPart
+from unbroken.format.meta import Meta
+from unbroken.format.ranks import RankRecord
+
+
+def together(meta: Meta, others: Collection[RankRecord]) -> Meta:
+    """Return the metadata of rank 0 with what the others say of their parts."""
+    own = {"rank": 0, "pid": meta.pid, "host": meta.host, **meta.counters}
+    return msgspec.structs.replace(
+        meta,
+        worker_status=[own, *({"rank": r.rank, "pid": r.pid, "host": r.host, **r.status} for r in others)],
+        fidelity={**meta.fidelity, **{name: kept for r in others for name, kept in r.fidelity.items()}},
+        good=meta.good and all(record.good for record in others),
+        bytes=meta.bytes + sum(record.nbytes for record in others),
+        notes=[*meta.notes, *(f"rank {r.rank}: {note}" for r in others for note in r.notes)],
+    )
+
+
+def merged(manifest: Manifest, meta: Meta, others: Collection[RankRecord]) -> Manifest:
+    """Return the manifest of rank 0 with the documents and blobs of all."""
+    return msgspec.structs.replace(
+        manifest,
+        documents={**manifest.documents, **{f: entry for r in others for f, entry in r.documents.items()}},
+        blobs={**manifest.blobs, **{digest: size for r in others for digest, size in r.blobs.items()}},
+        opaque=sorted({*manifest.opaque, *(place for r in others for place in r.opaque)}),
+        ranks=[RankPart(birth=meta.birth), *(RankPart(birth=record.birth) for record in others)],
+    )

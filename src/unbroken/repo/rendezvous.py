@@ -1,0 +1,160 @@
+"""How the ranks of one run meet: by small create-only records in the store that all of them see.
+
+So it works under any launcher, and a rank that stops, dies or comes late costs the others a timeout and
+never a hang: nothing here waits inside of a collective. Each record has a name of its own and is written once.
+
+Not promised: speed on stores that answer slowly. Every word costs a request, and every look another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from unbroken.errors import CorruptObject, ObjectMissing, RankMissing
+from unbroken.format import ranks, wire
+from unbroken.repo import fencing
+from unbroken.repo.seal import seal, unseal
+from unbroken.store.base import ByteStore, SupportsLocalPath, children
+from unbroken.types import Epoch
+
+T = TypeVar("T")
+
+FENCE_SECONDS = 1.0
+"""So often one who waits looks whether the run was taken over meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How to wait: the clock, and pauses that grow from `first` to `longest` seconds."""
+
+    first: float = 0.0005
+    longest: float = 0.02
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    @classmethod
+    def for_store(cls, store: ByteStore) -> Patience:
+        """Return what suits a store: looking into a directory is cheap, a request is not."""
+        return cls() if isinstance(store, SupportsLocalPath) else cls(first=0.05, longest=1.0)
+
+    def until(self, look: Callable[[], T | None], *, seconds: float) -> T | None:
+        """Return the first answer of `look` that is not None; None if there is none in time."""
+        deadline = self.clock() + seconds
+        pause = self.first
+        while True:
+            found = look()
+            left = deadline - self.clock()
+            if found is not None or left <= 0:
+                return found
+            self.sleep(min(pause, left))
+            pause = min(pause * 1.5, self.longest)
+
+
+@dataclass(slots=True)
+class Rendezvous:
+    """The words of one epoch, as one rank of it reads and writes them."""
+
+    store: ByteStore
+    claim: fencing.Claim
+    size: int
+    patience: Patience
+    timeout: float
+    """Seconds that a word may take."""
+    _looked: float = field(default=float("-inf"))
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.claim.epoch
+
+    def say(self, key: str, record: wire.Record) -> None:
+        """Write a record, once and for all.
+
+        Raises:
+            StoreError: it could not be written.
+            Fenced: the run was taken over.
+        """
+        fencing.check(self.store, self.claim)
+        fencing.create_only(self.store, key, seal(record))
+
+    def hear(self, key: str, kind: type[wire.R]) -> wire.R | None:
+        """Return a record, None as long as it is not there, or is being written.
+
+        Raises:
+            Fenced: the run was taken over: it will never be there.
+        """
+        found = read(self.store, key, kind)
+        if found is None:
+            self._look_for_fence()
+        return found
+
+    def await_word(self, key: str, kind: type[wire.R], *, doing: str) -> wire.R:
+        """Wait for a word of the coordinator.
+
+        Raises:
+            RankMissing: it does not come in time.
+            Fenced: the run was taken over.
+        """
+        found = self.patience.until(lambda: self.hear(key, kind), seconds=self.timeout)
+        if found is None:
+            raise missing([0], doing=doing, seconds=self.timeout)
+        return found
+
+    def gather(
+        self, place: str, kind: type[wire.R], of: Collection[int], *, doing: str, seconds: float | None = None
+    ) -> dict[int, wire.R]:
+        """Wait until each of these ranks has left a word below `place`.
+
+        Raises:
+            RankMissing: some do not in time; it names them.
+            Fenced: the run was taken over.
+        """
+        seconds = self.timeout if seconds is None else seconds
+        found: dict[int, wire.R] = {}
+
+        def look() -> bool | None:
+            for rank in self._new(place, of, found):
+                record = read(self.store, ranks.of_rank(place, rank), kind)
+                if record is not None:
+                    found[rank] = record
+            if len(found) == len(of):
+                return True
+            self._look_for_fence()
+            return None
+
+        if self.patience.until(look, seconds=seconds) is None:
+            raise missing(sorted(set(of) - found.keys()), doing=doing, seconds=seconds)
+        return found
+
+    def _new(self, place: str, of: Collection[int], found: Collection[int]) -> Iterable[int]:
+        wanted = set(of).difference(found)
+        if len(wanted) == 1:
+            return wanted  # asked for by its name: cheaper than a listing, and never behind
+        there = {ranks.rank_of(name) for name in children(self.store, place)}
+        return sorted(rank for rank in wanted if rank in there)
+
+    def _look_for_fence(self) -> None:
+        now = self.patience.clock()
+        if now - self._looked >= FENCE_SECONDS:
+            self._looked = now
+            fencing.check(self.store, self.claim)
+
+
+def read(store: ByteStore, key: str, kind: type[wire.R]) -> wire.R | None:
+    """Return a record that others write; None if it is not there, or not whole yet."""
+    try:
+        return unseal(store.get(key), kind, key=key)
+    except (ObjectMissing, CorruptObject):
+        return None
+
+
+def missing(late: Collection[int], *, doing: str, seconds: float) -> RankMissing:
+    """Return the error that names the ranks that have said nothing."""
+    who = f"rank {next(iter(late))}" if len(late) == 1 else f"the ranks {', '.join(map(str, late))}"
+    return RankMissing(
+        f"While {doing}, {who} said nothing for {seconds:g} seconds.",
+        hint="Look at what that process is doing; allow more time with sync_timeout if it was only slow.",
+        ranks=late,
+    )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from unbroken.capture.audit import ChunksOf
+from unbroken.capture.branching import branch_all
 from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.ledger import Ledger
@@ -120,6 +121,10 @@ class GraftSource:
     def volatile(self, snapshot: Snapshot) -> frozenset[str]:
         """Return the places of a state that hold wall-clock time."""
         return volatile_places(snapshot)
+
+    def branch(self, salt: bytes) -> None:
+        """Give every generator that the roots lead to a stream of its own; see `engine.source.Branches`."""
+        branch_all(walk.walk(self.roots, self.policy).met(), salt)
 
     sick_places = staticmethod(not_finite)
     """A function by itself, so that another process can call it."""

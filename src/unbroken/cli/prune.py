@@ -12,8 +12,7 @@ from unbroken.cli.output import show
 from unbroken.cli.target import open_run, run_named
 from unbroken.repo.collect import Spared
 from unbroken.repo.fault import ObjectFault
-from unbroken.repo.pruning import PrunePlan, check_idle, plan_prune
-from unbroken.repo.retention import plan_retention
+from unbroken.repo.pruning import PrunePlan, check_idle, plan_prune, retention_now
 from unbroken.report.pruning import freed_by, plan_tables
 from unbroken.report.quantity import counted, size
 from unbroken.report.table import Table
@@ -72,7 +71,7 @@ def prune(
         check_idle(store, repository.job, otherwise="add --take-over")
     before = _on_disk(store)
     with repository.writer() as writer:
-        retention = None if keep_last is None else plan_retention(repository.commits(), keep_last=keep_last)
+        retention = None if keep_last is None else retention_now(store, repository.commits(), keep_last)
         collected, compacted = writer.prune(retention)
     result = Pruned(
         run,

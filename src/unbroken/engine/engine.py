@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from unbroken.engine import fingerprint
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
+from unbroken.engine.clone import Origin, clone
 from unbroken.engine.companion.letter import Work
 from unbroken.engine.companion.trainer import Companion, name_of
 from unbroken.engine.faults import Traces
@@ -128,10 +129,11 @@ class CheckpointEngine:
         self._versions: Mapping[str, str] = {}
         self._fingerprint: Mapping[str, str] = {}
 
-    def resume(self, *, step: int = 0) -> ResumeReport:
+    def resume(self, *, step: int = 0, origin: Origin | None = None) -> ResumeReport:
         """Bring the live objects to where the run goes on, and say from where that is.
 
-        A fresh start begins at `step` and commits a checkpoint of it at once.
+        A fresh start begins at `step` and commits a checkpoint of it at once. With an `origin` the run goes
+        on as a clone of that checkpoint of another run, whatever it holds itself; see `clone`.
 
         Raises:
             RunBusy: another process works on the run.
@@ -154,7 +156,7 @@ class CheckpointEngine:
         atexit.register(self._at_exit)
         try:
             self._progress = Progress(self._progress_path)
-            return self._resume(repository, self._run, traces, step)
+            return self._resume(repository, self._run, traces, step, origin)
         except BaseException:
             # The script ends or goes on without us; either way the run is free for another process.
             self._release(note=False)
@@ -171,16 +173,21 @@ class CheckpointEngine:
                 stacklevel=3,
             )
 
-    def _resume(self, repository: Repository, run: RunWriter, traces: Traces, step: int) -> ResumeReport:
+    def _resume(
+        self, repository: Repository, run: RunWriter, traces: Traces, step: int, origin: Origin | None
+    ) -> ResumeReport:
         started = self._clock()
-        found = resume_run(
-            repository,
-            self._source,
-            self.settings,
-            segment=self.segment,
-            rebuilder=self._rebuilder,
-            traces=traces,
-        )
+        if origin is not None:
+            found = clone(origin, self._source, self.settings, segment=self.segment).resumption
+        else:
+            found = resume_run(
+                repository,
+                self._source,
+                self.settings,
+                segment=self.segment,
+                rebuilder=self._rebuilder,
+                traces=traces,
+            )
         self._step = found.step if found.commit is not None or found.restored else step
         self._damaged = found.damaged
         self._sick_from_birth = self._sick_at_first(repository, found)
@@ -196,7 +203,9 @@ class CheckpointEngine:
             self._birth = (
                 run.write_birth(found.skeleton, segment=self.segment) if found.adopted or not born else born
             )
-            if found.adopted:
+            if origin is not None:
+                self._settle(found)
+            elif found.adopted:
                 self.request_save("settings were changed")
         if found.position != "end" and isinstance(self._source, ForeseesSize):
             # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
@@ -210,6 +219,13 @@ class CheckpointEngine:
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
         return report
+
+    def _settle(self, found: Resumption) -> None:
+        """Commit a clone before it trains: else a kill would bring back what this run was before."""
+        if isinstance(self._source, RemembersRows):
+            self._source.forget()  # what it builds on lies in another run
+        self._save(self._step, reason=f"cloned from {found.origin}", position="step", episodes=found.episodes)
+        self._finish_save()
 
     def _sick_at_first(self, repository: Repository, found: Resumption) -> frozenset[str] | None:
         """Return what the run began with, as its checkpoints tell; None where it begins only now."""

@@ -55,6 +55,8 @@ class ResumeReport:
     where: str = ""
     also: tuple[str, ...] = ()
     goes_on_to: int | None = None
+    origin: str = ""
+    """The checkpoint of another run that this one was cloned from."""
 
     @property
     def restored(self) -> bool:
@@ -86,6 +88,8 @@ class ResumeReport:
     def _restart(self) -> str:
         if self.goes_on_to is not None:
             return f"had finished at step {self.step:,}, goes on to {self.goes_on_to:,} {_FROM[self.tier]}"
+        if self.origin:
+            return f"goes on at step {self.step:,} as a clone of {self.origin}"
         verb = "had finished at" if self.finished else "goes on at"
         return f"{verb} step {self.step:,} {_FROM[self.tier]}"
 

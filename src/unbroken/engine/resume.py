@@ -63,6 +63,8 @@ class Resumption:
     """Commits that were found not to load."""
     steps_lost: int | None = None
     where: str = ""
+    origin: str = ""
+    """The checkpoint of another run that this one goes on from."""
 
     @property
     def episodes(self) -> int:
@@ -104,6 +106,7 @@ class Resumption:
             steps_lost=self.steps_lost,
             seconds=seconds,
             where=self.where,
+            origin=self.origin,
         )
 
     def history(self, report: ResumeReport, *, job: str, process: Process, time: float) -> HistoryRecord:
@@ -149,7 +152,7 @@ def resume_run(
         unreadable=tuple(str(fault) for fault in repository.broken()) if segment == 0 else (),
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
-    attempts = _Attempts(repository, source, settings, source.skeleton(), rebuilder, segment)
+    attempts = Attempts(repository, source, settings, source.skeleton(), rebuilder, segment)
     while True:
         plan = plan_recovery(evidence, wish)
         attempt = plan.first
@@ -193,7 +196,9 @@ def _steps_lost(traces: Traces, result: Resumption) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempts:
+class Attempts:
+    """Loads checkpoints of one run, one at a time, and lays them over the live objects of one source."""
+
     repository: Repository
     source: Source
     settings: Settings

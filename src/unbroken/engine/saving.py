@@ -74,5 +74,6 @@ def carry_out(
             best=keeping.best,
             keep_first=keeping.keep_first,
             damaged=keeping.damaged,
+            pinned=writer.pinned(),
         )
     )

@@ -95,6 +95,15 @@ class RemembersRows(Protocol):
 
 
 @runtime_checkable
+class Branches(Protocol):
+    """A source whose generators can go on with other streams than those that were saved."""
+
+    def branch(self, salt: bytes) -> None:
+        """Give every generator a stream that follows from its present state and from `salt`."""
+        ...
+
+
+@runtime_checkable
 class KnowsThreads(Protocol):
     """A source whose framework computes on threads of its own."""
 

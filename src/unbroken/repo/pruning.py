@@ -5,11 +5,14 @@ Carried out by `RunWriter.prune`, which plans anew once the run is its own.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from unbroken.errors import RunBusy
 from unbroken.format import layout
-from unbroken.repo import collect, compaction, fencing
+from unbroken.format.records import Commit
+from unbroken.repo import collect, compaction, fencing, pins
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.collect import GcPlan, Inventory
@@ -51,7 +54,7 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
     inventory = collect.take_inventory(
         store, log, index, lambda commit: Reader(store, index, commit).references(lists)
     )
-    retention = None if keep_last is None else plan_retention(log.commits, keep_last=keep_last)
+    retention = None if keep_last is None else retention_now(store, log.commits, keep_last)
     dropped = frozenset(commit.sequence for commit in (retention.dropped if retention is not None else ()))
     collection = collect.plan_gc(inventory, epoch=epoch, drop=dropped, keep_last=keep_last)
     rewritten = CompactionPlan()
@@ -60,6 +63,11 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
         packs = {name: found for name, found in index.packs.items() if name not in gone}
         rewritten = compaction.plan_compaction(packs, collection.needed.blobs, compaction.WHOLE, epoch=epoch)
     return PrunePlan(retention, collection, rewritten, inventory, index, busy)
+
+
+def retention_now(store: ByteStore, commits: Iterable[Commit], keep_last: int) -> RetentionPlan:
+    """Return which commits a person's wish for `keep_last` leaves: what somebody is about to read stays."""
+    return plan_retention(commits, keep_last=keep_last, pinned=pins.pinned(store, now=time.time()))
 
 
 def holder(store: ByteStore) -> Process | None:

@@ -10,7 +10,7 @@ which of them nobody needs any more.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,11 +90,12 @@ def plan_retention(
     best: Best | None = None,
     keep_first: bool = False,
     damaged: Collection[Sequence] = (),
+    pinned: Mapping[Sequence, str] | None = None,
 ) -> RetentionPlan:
     """Decide which of `commits` to keep.
 
     `damaged` are commits known not to load. They are kept by nothing, and the others are
-    counted as if they did not exist.
+    counted as if they did not exist. `pinned` are kept beside all others, with the reason given (`pins`).
 
     Raises:
         ConfigError: `keep_last` is below 1.
@@ -121,5 +122,8 @@ def plan_retention(
             reasons[commit.sequence].append(f"end of segment {commit.segment}")
     if keep_first and usable:
         reasons[usable[-1].sequence].append("the first")
+    for sequence, reason in (pinned or {}).items():
+        if sequence in reasons:
+            reasons[sequence].append(reason)
     decisions = tuple(Decision(commit, tuple(reasons[commit.sequence])) for commit in newest_first)
     return RetentionPlan(keep_last, decisions)

@@ -181,6 +181,11 @@ def read_ring(buffer: Any) -> RingState | None:
     return RingState(capacity, position, used == capacity, adds, written)
 
 
+def is_buffer(name: str, value: object) -> bool:
+    """Whether what is called `name` is a replay buffer, by its declaration or by what it is called."""
+    return ring_of(value) is not None or "buffer" in f"{name} {type(value).__name__}".lower()
+
+
 def _lengths(buffer: Any, name: str) -> set[int]:
     held: Any = getattr(buffer, name, None)
     arrays: list[Any] = list(held.values()) if isinstance(held, dict) else [held]

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sized
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from unbroken.capture.delegate import delegate_of
-from unbroken.capture.environments import Verdict, attach, chain
 from unbroken.capture.generators import GlobalGenerators
-from unbroken.capture.probe import probe
-from unbroken.capture.rings import ring_of
-from unbroken.capture.source import ENVIRONMENTS, GraftSource, policy_of_loaded
+from unbroken.capture.rings import is_buffer
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.capture.watched import WatchedEnvironments
 from unbroken.engine import changes
 from unbroken.errors import ConfigError
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
-from unbroken.state.snapshot import Promise
-from unbroken.types import Fidelity, worse
 
 RESERVED = ("vars", "counters", "generators")
 
@@ -58,8 +54,7 @@ class Tracked:
         self.vars = Variables()
         self.counters = Counters()
         self._generators = GlobalGenerators()
-        self._attached: dict[str, Verdict] = {}
-        self._kinds: dict[str, Verdict] = {}
+        self._watched = WatchedEnvironments()
 
     def add(self, objects: Mapping[str, object]) -> None:
         """Track these objects.
@@ -85,42 +80,9 @@ class Tracked:
             "counters": self.counters,
             "generators": self._generators,
         }
-        return TrackedSource(roots, self._policy(), facts=self._facts, promises=self._watch_environments())
-
-    def _watch_environments(self) -> dict[str, Promise]:
-        """Put in place what the capture of the tracked environments needs, and return what it promises.
-
-        One of no known family is built twice in another process and tried out; that takes seconds.
-        """
-        if "gymnasium" not in sys.modules:
-            return {}
-        core: Any = sys.modules["gymnasium"]
-        promise = Promise(Fidelity.EXACT)
-        for name, value in self.objects.items():
-            if not isinstance(value, (core.Env, core.vector.VectorEnv)):
-                continue
-            if name not in self._attached:
-                self._attached[name] = self._attach(value)
-            verdict = self._attached[name]
-            promise = worse(promise, Promise(verdict.fidelity, f"{name}: {verdict.reason}"))
-        return {ENVIRONMENTS: promise} if self._attached else {}
-
-    def _attach(self, env: Any) -> Verdict:
-        """Return the worst verdict on the members of a vector, each looked at by its own kind; of a single
-        environment the verdict on it."""
-        members = next((inner for layer in chain(env) if (inner := vars(layer).get("envs"))), None)
-        if members is None:
-            # A vector without members in this process cannot be tried out; what it is, its class tells.
-            known = self._probed(env) if isinstance(env, sys.modules["gymnasium"].Env) else None
-            return attach(env, verdict=known).verdict
-        found = [attach(member, verdict=self._probed(member)).verdict for member in members]
-        return reduce(worse, found)
-
-    def _probed(self, env: Any) -> Verdict:
-        kind = "/".join(class_name(type(layer)) for layer in chain(env))
-        if kind not in self._kinds:
-            self._kinds[kind] = probe(env)
-        return self._kinds[kind]
+        return TrackedSource(
+            roots, self._policy(), facts=self._facts, promises=self._watched.watch(self.objects)
+        )
 
     def _policy(self) -> Policy:
         loaded = policy_of_loaded()
@@ -137,7 +99,7 @@ class Tracked:
             delegate = delegate_of(value)
             if delegate is not None:
                 codecs[class_name(type(value))] = delegate
-            if facts.kind is Kind.OBJECT and _is_buffer(name, value):
+            if facts.kind is Kind.OBJECT and is_buffer(name, value):
                 components[class_name(type(value))] = "replay_buffer"
         return loaded.merged(_gradients(), Policy(codecs=codecs, components=components, component_keys=keys))
 
@@ -147,7 +109,7 @@ class Tracked:
             groups = getattr(value, "param_groups", None)
             if groups and "learning_rate" not in found:
                 found["learning_rate"] = float(groups[0]["lr"])
-            if _is_buffer(name, value) and isinstance(value, Sized):
+            if is_buffer(name, value) and isinstance(value, Sized):
                 found["buffer_rows"] = len(value)
         return found
 
@@ -159,10 +121,6 @@ def _gradients() -> Policy:
     from unbroken.capture.torch import WITH_GRADIENTS  # imports torch, which this module must not
 
     return WITH_GRADIENTS
-
-
-def _is_buffer(name: str, value: object) -> bool:
-    return ring_of(value) is not None or "buffer" in f"{name} {type(value).__name__}".lower()
 
 
 class TrackedSource(GraftSource):

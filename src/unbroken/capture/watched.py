@@ -1,0 +1,79 @@
+"""The environments of one training: what is put in place for their capture, and what that promises.
+
+One of no known family is built twice in another process, or copied, and tried out; that takes seconds, once
+for each kind. Asked again, only environments that were not there before are looked at.
+
+Not promised: environments that are in nobody's hands, such as one that a function makes for itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from unbroken.capture.environments import Attachment, Verdict, attach, chain
+from unbroken.capture.probe import probe
+from unbroken.capture.source import ENVIRONMENTS
+from unbroken.state.nodes import class_name
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity, worse
+
+
+class WatchedEnvironments:
+    """Watches the environments among the objects that it is shown."""
+
+    def __init__(self) -> None:
+        self._attached: dict[str, Verdict] = {}
+        self._attachments: list[Attachment] = []
+        self._kinds: dict[str, Verdict] = {}
+
+    def watch(self, objects: Mapping[str, object]) -> dict[str, Promise]:
+        """Put in place what the capture of the environments among `objects` needs; return what it promises.
+
+        To be called right after their first reset, or before it, and before anything is captured.
+        """
+        promise = Promise(Fidelity.EXACT)
+        for name, value in objects.items():
+            if not is_environment(value):
+                continue
+            if name not in self._attached:
+                self._attached[name] = self._attach(value)
+            verdict = self._attached[name]
+            promise = worse(promise, Promise(verdict.fidelity, f"{name}: {verdict.reason}"))
+        return {ENVIRONMENTS: promise} if self._attached else {}
+
+    def release(self) -> None:
+        """Leave the environments as they were found."""
+        for attachment in reversed(self._attachments):
+            attachment.detach()
+        self._attachments.clear()
+        self._attached.clear()
+
+    def _attach(self, env: Any) -> Verdict:
+        """Return the worst verdict on the members of a vector, each looked at by its own kind; of a single
+        environment the verdict on it."""
+        members = next((inner for layer in chain(env) if (inner := vars(layer).get("envs"))), None)
+        if members is None:
+            # A vector without members in this process cannot be tried out; what it is, its class tells.
+            known = self._probed(env) if isinstance(env, sys.modules["gymnasium"].Env) else None
+            return self._put(env, known)
+        return reduce(worse, [self._put(member, self._probed(member)) for member in members])
+
+    def _put(self, env: Any, verdict: Verdict | None) -> Verdict:
+        attachment = attach(env, verdict=verdict)
+        self._attachments.append(attachment)
+        return attachment.verdict
+
+    def _probed(self, env: Any) -> Verdict:
+        kind = "/".join(class_name(type(layer)) for layer in chain(env))
+        if kind not in self._kinds:
+            self._kinds[kind] = probe(env)
+        return self._kinds[kind]
+
+
+def is_environment(value: object) -> bool:
+    """Whether a value is an environment or a vector of them. Never imports gymnasium to find out."""
+    core: Any = sys.modules.get("gymnasium")
+    return core is not None and isinstance(value, (core.Env, core.vector.VectorEnv))

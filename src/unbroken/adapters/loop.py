@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Collection, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from unbroken.capture.tracked import Tracked
-from unbroken.capture.untracked import UntrackedWarning, untracked
+from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
 from unbroken.engine.steps import Steps
+from unbroken.engine.world import World
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -42,7 +42,8 @@ class Run:
     ...     ...
 
     `every` is a number of steps, or an `Every`; left out, a kill costs at most 5 minutes of work. The other
-    options are those of `Settings`.
+    options are those of `Settings`. Of several processes that train together each has its `Run`, with the
+    `world` as it sees it (`unbroken.distributed.world()`): all go through the same steps.
 
     Raises ConfigError where a setting cannot be used. Nothing is opened or written before the first
     step is asked for.
@@ -65,8 +66,10 @@ class Run:
         document_format: DocumentFormat = "json",
         staging: int | None = None,
         writer: WriterKind = "thread",
+        world: World | None = None,
         quiet: bool = False,
     ) -> None:
+        self.world = world
         self.settings = Settings(
             root=root,
             job=job,
@@ -172,12 +175,14 @@ class Run:
                 hint="Leave it by run.stop(), which ends it at the top of its next iteration.",
             )
         self._counters.stopped = False
-        self._name_untracked(frame)
-        engine = CheckpointEngine(self._tracked.source(), self.settings, segment=self._segments)
+        warn_of_untracked(frame, [self, *self._tracked.objects.values()], self._warned)
+        engine = CheckpointEngine(
+            self._tracked.source(), self.settings, segment=self._segments, world=self.world
+        )
         self.report = engine.resume()
         self._segments += 1
         self._engine = engine
-        if not self._quiet:
+        if not self._quiet and (self.world is None or self.world.is_coordinator):
             sys.stderr.write(self.report.text + "\n")
         return self.report.step
 
@@ -193,21 +198,6 @@ class Run:
             episodes=self._counters.episodes,
             metrics=self._counters.metrics,
         )
-
-    def _name_untracked(self, frame: FrameType) -> None:
-        names = untracked(frame.f_locals, [self, *self._tracked.objects.values()])
-        new = [name for name in names if name not in self._warned]
-        if new:
-            self._warned.update(new)
-            warnings.warn_explicit(
-                f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
-                " or keep them in run.vars; a resumed run would start them anew.",
-                UntrackedWarning,
-                frame.f_code.co_filename,
-                frame.f_lineno,
-                frame.f_globals.get("__name__"),
-                frame.f_globals.setdefault("__warningregistry__", {}),
-            )
 
 
 class _Loop:

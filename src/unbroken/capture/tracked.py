@@ -53,6 +53,8 @@ class Tracked:
         self.objects: dict[str, object] = {}
         self.vars = Variables()
         self.counters = Counters()
+        self.notes: dict[str, object] = {}
+        """Plain facts that go with every checkpoint, for people and for whoever opens the run again."""
         self._generators = GlobalGenerators()
         self._watched = WatchedEnvironments()
 
@@ -104,7 +106,7 @@ class Tracked:
         return loaded.merged(_gradients(), Policy(codecs=codecs, components=components, component_keys=keys))
 
     def _facts(self) -> Mapping[str, object]:
-        found: dict[str, object] = {"episodes": self.counters.episodes}
+        found: dict[str, object] = {"episodes": self.counters.episodes, **self.notes}
         for name, value in self.objects.items():
             groups = getattr(value, "param_groups", None)
             if groups and "learning_rate" not in found:
@@ -124,9 +126,17 @@ def _gradients() -> Policy:
 
 
 class TrackedSource(GraftSource):
-    """What stands in `run.vars` was put there to come back: the checkpoint's value wins."""
+    """What stands in `run.vars` was put there to come back: the checkpoint's value wins.
+
+    With `hyperparameters_win` the script's values in an optimizer's groups win even where training has
+    changed them (a schedule of the learning rate): they are what a clone was made for.
+    """
+
+    hyperparameters_win = False
 
     def judge(self, change: changes.Change) -> changes.Verdict:
         if change.place.partition("/")[0] in RESERVED:
             return changes.Verdict.SAVED
+        if self.hyperparameters_win and change.kind == "value" and "/param_groups/" in change.place:
+            return changes.Verdict.NEW_VALUE
         return super().judge(change)

@@ -10,8 +10,10 @@ Not promised: plain numbers. A local `episode_return = 0.0` looks like any const
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 _KINDS = (
@@ -47,6 +49,23 @@ def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> lis
     known = _reachable(tracked)
     return sorted(
         name for name, value in suspects.items() if id(value) not in known and not _part(value, known)
+    )
+
+
+def warn_of_untracked(frame: FrameType, tracked: Iterable[object], known: set[str]) -> None:
+    """Name what the loop in `frame` keeps in its variables and does not track; each name once, by `known`."""
+    new = [name for name in untracked(frame.f_locals, tracked) if name not in known]
+    if not new:
+        return
+    known.update(new)
+    warnings.warn_explicit(
+        f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
+        " or keep them in run.vars; a resumed run would start them anew.",
+        UntrackedWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
     )
 
 

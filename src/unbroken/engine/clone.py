@@ -41,15 +41,7 @@ class Origin:
         return f"commit {self.sequence} of {self.job}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clone:
-    """What came of an origin: a resumption, and the commit that it was taken from in the end."""
-
-    resumption: Resumption
-    parent: Commit
-
-
-def clone(origin: Origin, source: Source, settings: Settings, *, segment: int) -> Clone:
+def clone(origin: Origin, source: Source, settings: Settings, *, segment: int) -> Resumption:
     """Bring the live objects to the state of `origin`, with the settings that the script has given them.
 
     Raises:
@@ -85,7 +77,7 @@ def clone(origin: Origin, source: Source, settings: Settings, *, segment: int) -
             reasons.append(f"commit {commit.sequence} (step {commit.step:,}): {error.message}")
             continue
         source.branch(f"{settings.job}\n{commit.manifest_digest}".encode())
-        return Clone(parent=commit, resumption=_of_its_own(result, origin, commit, settings, reasons))
+        return _of_its_own(result, origin, commit, settings, reasons)
     raise NoUsableCheckpoint(
         f"The run {settings.job!r} was to go on from {origin}, and nothing of that run can be used.",
         hint="Keep more checkpoints there (keep_last), or start this run without a checkpoint.",
@@ -109,16 +101,15 @@ def _of_its_own(
     result: Resumption, origin: Origin, commit: Commit, settings: Settings, reasons: list[str]
 ) -> Resumption:
     """Return what was restored as a start of this run: it has no commit of its own yet."""
-    name = f"commit {commit.sequence} of {origin.job} ({commit.manifest_digest})"
+    name = f"commit {commit.sequence} of {origin.job}"
+    lineage = f"cloned from {name} ({commit.manifest_digest})"
     return replace(
         result,
         commit=None,
         adopted=True,
         fault=EndOfProcess(FaultKind.NONE),
         plan=RecoveryPlan((Attempt(Tier.NEWEST, commit),)),
-        reasons=(*reasons, f"cloned from {name}, step {commit.step:,}")
-        if reasons
-        else (f"cloned from {name}",),
-        origin=f"commit {commit.sequence} of {origin.job}",
+        reasons=(*reasons, lineage),
+        origin=name,
         where=settings.where,
     )

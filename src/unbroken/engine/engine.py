@@ -178,7 +178,7 @@ class CheckpointEngine:
     ) -> ResumeReport:
         started = self._clock()
         if origin is not None:
-            found = clone(origin, self._source, self.settings, segment=self.segment).resumption
+            found = clone(origin, self._source, self.settings, segment=self.segment)
         else:
             found = resume_run(
                 repository,

@@ -10,7 +10,7 @@ who reads must be able to do without; and a pin that cannot be read holds nothin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from unbroken.errors import CorruptObject, ObjectMissing, StoreError, UnsupportedFormat
@@ -63,7 +63,9 @@ def release(store: ByteStore, name: str) -> None:
 
 
 @contextmanager
-def held(store: ByteStore, name: str, sequence: Sequence, *, job: str, reason: str) -> Iterator[None]:
+def held(
+    store: ByteStore, name: str, sequence: Sequence, *, job: str, reason: str
+) -> Generator[None, None, None]:
     """Hold on to a commit while it is read. A run that cannot be written to is read without."""
     with suppress(StoreError):
         hold(store, name, sequence, job=job, reason=reason)

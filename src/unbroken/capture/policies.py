@@ -16,6 +16,9 @@ from unbroken.state.policy import Policy
 
 FRAMEWORKS: dict[str, str] = {
     "torch": "unbroken.capture.torch",
+    "torch.distributed.device_mesh": "unbroken.capture.mesh",
+    "torch.distributed.tensor": "unbroken.capture.dtensor",
+    "torch.distributed.fsdp": "unbroken.capture.fsdp",
 }
 """Framework -> our module that holds its `POLICY`, in the order in which they are merged."""
 

@@ -10,7 +10,8 @@ does not, its `data` is re-pointed, so that a Parameter keeps its identity and s
 again. The twin's device is kept. Parameters are never built, nor given another shape or dtype.
 
 Not promised: autograd graphs (a dropped graph is noted), `.grad` unless asked for, memory shared between a tensor and
-a numpy array; sparse, nested, quantized and distributed tensors are refused by name at capture.
+a numpy array; sparse, nested and quantized tensors are refused by name at capture. Distributed ones:
+`dtensor`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.dtype in _NAMES and not tensor.is_nested
 
 
-def _name(dtype: torch.dtype) -> str:
+def name_of(dtype: torch.dtype) -> str:
+    """Return the name of a dtype in documents."""
     return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
@@ -70,12 +72,12 @@ class TensorCodec:
     mutable = True
 
     def __init__(self, *, gradients: bool = False) -> None:
-        self._gradients = gradients
+        self.gradients = gradients
         self._met: weakref.WeakKeyDictionary[Walk, dict[_Key, MetMemory]] = weakref.WeakKeyDictionary()
         self._devices: weakref.WeakKeyDictionary[Graft, _Devices] = weakref.WeakKeyDictionary()
 
     def encode(self, value: torch.Tensor, walk: Walk) -> Value:
-        fields: dict[str, Value] = {"dtype": _name(value.dtype)}
+        fields: dict[str, Value] = {"dtype": name_of(value.dtype)}
         if isinstance(value, _UNINITIALIZED):
             return Dict(v={**fields, "lazy": True})
         if not is_plain(value):
@@ -91,7 +93,7 @@ class TensorCodec:
             walk.note("graph dropped", "the values are kept, the autograd graph is not.")
         elif value.requires_grad:
             fields["grad"] = True
-        if extra := _attributes(value):
+        if extra := attributes_of(value):
             fields["attributes"] = Dict(v={key: walk.child(key, item) for key, item in extra.items()})
         lying = value.detach()
         if lying.is_conj() or lying.is_neg():  # lazily computed values, written as what they are
@@ -100,7 +102,7 @@ class TensorCodec:
             fields["rows"] = walk.rows
         if lying.numel() and lying.device.type != "meta":
             self._place(lying, fields, walk, value)
-        if self._gradients and value.is_leaf and value.grad is not None:
+        if self.gradients and value.is_leaf and value.grad is not None:
             fields["gradient"] = walk.child("gradient", value.grad)
         return Dict(v=fields)
 
@@ -154,7 +156,7 @@ class TensorCodec:
             graft.write(result.requires_grad_, saved.grad)
         devices.tell(saved.device, result.device, graft)
         self._extras(payload, result, own=own is not None, graft=graft)
-        if self._gradients and result.is_leaf:
+        if self.gradients and result.is_leaf:
             self._gradient(payload, result, graft)
         return result
 
@@ -221,7 +223,7 @@ class TensorCodec:
 
     def _extras(self, payload: Value, result: torch.Tensor, *, own: bool, graft: Graft) -> None:
         assert isinstance(payload, Dict) and payload.v is not None
-        had: dict[str, Any] = _attributes(result) if own else {}
+        had: dict[str, Any] = attributes_of(result) if own else {}
         node = payload.v.get("attributes")
         if not isinstance(node, Dict) or not node.v:
             return
@@ -231,7 +233,7 @@ class TensorCodec:
                 graft.write(vars(result).__setitem__, key, new)
 
 
-def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
+def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
     """What the program hung on a tensor, without the compiler's marks, which belong to the process."""
     found = vars(tensor)
     if not found:
@@ -243,7 +245,7 @@ def _kind(tensor: torch.Tensor) -> str:
     if tensor.is_nested:
         return "nested"
     return (
-        _name(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
+        name_of(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
     )
 
 
@@ -253,7 +255,7 @@ def _described(value: object) -> str:
     if isinstance(value, _UNINITIALIZED):
         return "a lazy Parameter (run one forward pass before resuming)"
     if isinstance(value, torch.Tensor):
-        return f"{_name(value.dtype)}{list(value.shape)}"
+        return f"{name_of(value.dtype)}{list(value.shape)}"
     return class_name(type(value))
 
 
@@ -294,7 +296,7 @@ class _Saved:
     memory: Value = None
 
     def __str__(self) -> str:
-        return f"{_name(self.dtype)}{list(self.shape)}"
+        return f"{name_of(self.dtype)}{list(self.shape)}"
 
     @classmethod
     def read(cls, payload: Value) -> _Saved | None:

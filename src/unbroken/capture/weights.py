@@ -23,7 +23,7 @@ from unbroken.state.places import visit
 from unbroken.state.snapshot import Component, Snapshot
 
 WEIGHTS = ("policy_weights", "target_weights")
-_TENSOR, _MEMORY = "torch.tensor", "torch.memory"
+_TENSOR, _SHARD, _MEMORY = "torch.tensor", "torch.dtensor", "torch.memory"
 _DTYPES = {
     "float16": "<f2",
     "float32": "<f4",
@@ -52,17 +52,24 @@ def not_finite(snapshot: Snapshot) -> dict[str, str]:
 def _sick(component: Component) -> list[str]:
     nodes = {place: node for root, value in component.roots.items() for place, node in visit(root, value)}
     weights = {place for table in component.tensors.values() for place in table.values()}
+    # Of a distributed tensor it is this rank's shard that holds numbers.
+    shards = {f"{place}/value/local": place for place in weights if _is_shard(nodes.get(place))}
+    weights |= shards.keys()
     modules = component.tensors.keys()
     memories = {node.id: node for node in nodes.values() if isinstance(node, Coded) and node.k == _MEMORY}
     # The memory of tensors is looked at through them: it may hold what is no number of theirs.
     raw = {id(memory.v) for memory in memories.values()}
     return [
-        place
+        shards.get(place, place)
         for place, node in nodes.items()
         if (place in weights or not within(place, modules))
         and id(node) not in raw
         and not _finite(node, component, memories)
     ]
+
+
+def _is_shard(node: Value) -> bool:
+    return isinstance(node, Coded) and node.k == _SHARD
 
 
 def _finite(node: Value, component: Component, memories: dict[int, Coded]) -> bool:

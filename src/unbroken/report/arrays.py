@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unbroken.errors import CorruptObject
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.state import dtypes
 from unbroken.state.nodes import (
     Array,
@@ -35,7 +35,7 @@ from unbroken.state.nodes import (
 from unbroken.state.places import index, visit
 from unbroken.state.snapshot import Component, Snapshot
 
-TENSOR = "torch.tensor"
+TENSOR, SHARD = "torch.tensor", "torch.dtensor"
 
 _NUMPY = {
     "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
@@ -153,12 +153,30 @@ class Arrays:
             return
         for group in ("_parameters", "_buffers"):
             for key, child in self._entries(value.a.get(group), component):
-                array = self.array(child, component)
+                array = self.array(child, component) or self._shard(prefix + key, child, component)
                 if array is not None:
                     node, _ = self.resolve(child, component)
                     yield _Tensor(prefix + key, node, array, group == "_buffers")
         for key, child in self._entries(value.a.get("_modules"), component):
             yield from self._module(child, component, f"{prefix}{key}.", above | {id(value)})
+
+    def _shard(self, name: str, value: Value, component: Component) -> NamedArray | None:
+        """Return a distributed tensor of which this checkpoint holds all.
+
+        Raises:
+            ConfigError: it holds a part: a `state_dict` of parts would load, and be wrong.
+        """
+        value, component = self.resolve(value, component)
+        if not isinstance(value, Coded) or value.k != SHARD or not isinstance(value.v, Dict):
+            return None
+        fields = value.v.v or {}
+        shape, local = _numbers(fields.get("shape")), _numbers(fields.get("local shape"))
+        if shape != local:
+            raise ConfigError(
+                f"The checkpoint holds the part {list(local or ())} of {name} {list(shape or ())}.",
+                hint="Load it in the program that wrote it, or save with unbroken.dcp.",
+            )
+        return self.array(fields.get("local"), component)
 
     def _entries(self, value: Value, component: Component) -> list[tuple[str, Value]]:
         value, _ = self.resolve(value, component)

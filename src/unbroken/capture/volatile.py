@@ -49,7 +49,15 @@ _MONITOR = "stable_baselines3.common.monitor:Monitor"
 _VEC_MONITOR = "stable_baselines3.common.vec_env.vec_monitor:VecMonitor"
 _STATISTICS = "gymnasium.wrappers.common:RecordEpisodeStatistics"
 _VECTOR_STATISTICS = "gymnasium.wrappers.vector.common:RecordEpisodeStatistics"
+_TIMER = "lightning.pytorch.callbacks.timer:Timer"
+_MODEL_CHECKPOINT = "lightning.pytorch.callbacks.model_checkpoint:ModelCheckpoint"
 _EPISODE = frozenset({"r", "l"})
+_RLLIB_EPISODES = (
+    "ray.rllib.env.single_agent_episode:SingleAgentEpisode",
+    "ray.rllib.env.multi_agent_episode:MultiAgentEpisode",
+)
+_SUM = "ray.rllib.utils.metrics.stats.sum:SumStats"
+_LIFETIME_SUM = "ray.rllib.utils.metrics.stats.lifetime_sum:LifetimeSumStats"
 
 VOLATILE: tuple[Attribute | Entry, ...] = (
     Attribute(_MONITOR, "episode_times", "wall times of episodes"),
@@ -61,9 +69,27 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
     Attribute(_STATISTICS, "time_queue", "wall times of episodes"),
     Attribute(_VECTOR_STATISTICS, "episode_start_times", "when episodes began"),
     Attribute(_VECTOR_STATISTICS, "time_queue", "wall times of episodes"),
+    Attribute(_TIMER, "<elapsed>", "how long training has taken (Lightning)"),
+    Attribute(
+        _MODEL_CHECKPOINT, "<place>", "where this start writes its files, and which are there (Lightning)"
+    ),
     Entry(r"/ep_info_buffer/\d+/t", "wall time of an episode (SB3)", _EPISODE),
     Entry(r"/episode/t", "wall time of an episode, in a step's info", _EPISODE),
     Entry(r"/time~1(fps|time_elapsed)", "the logger's own speed and time (SB3)"),
+    *(Attribute(episode, "_start_time", "when an episode began") for episode in _RLLIB_EPISODES),
+    *(
+        Attribute(episode, "_last_step_time", "when an episode's last step was")
+        for episode in _RLLIB_EPISODES
+    ),
+    Attribute(_SUM, "_last_throughput_measure_time", "when a throughput was measured"),
+    Attribute(_LIFETIME_SUM, "_last_reduce_time", "when a throughput was measured"),
+    Attribute(_LIFETIME_SUM, "_last_restore_time", "when a throughput began to be measured"),
+    Entry(r"/stats(?:/[^/]+)*/timers", "how long parts of an iteration take (RLlib)"),
+    Entry(
+        r"/stats(?:/[^/]+)*/(?:[a-z_]+_timer|sample|time_between_sampling|episode_duration_sec_mean)",
+        "how long sampling takes (RLlib)",
+    ),
+    Entry(r"/algorithm/<clocks>/[a-z_]+", "how long training took so far (RLlib)"),
 )
 
 

@@ -25,7 +25,8 @@ class WatchedEnvironments:
     """Watches the environments among the objects that it is shown."""
 
     def __init__(self) -> None:
-        self._attached: dict[str, Verdict] = {}
+        self._attached: dict[int, tuple[str, object, Verdict]] = {}
+        """By identity, for as long as they are held here: the name it was first met under, itself, the verdict."""
         self._attachments: list[Attachment] = []
         self._kinds: dict[str, Verdict] = {}
 
@@ -36,11 +37,9 @@ class WatchedEnvironments:
         """
         promise = Promise(Fidelity.EXACT)
         for name, value in objects.items():
-            if not is_environment(value):
-                continue
-            if name not in self._attached:
-                self._attached[name] = self._attach(value)
-            verdict = self._attached[name]
+            if is_environment(value) and id(value) not in self._attached:
+                self._attached[id(value)] = (name, value, self._attach(value))
+        for name, _, verdict in self._attached.values():
             promise = worse(promise, Promise(verdict.fidelity, f"{name}: {verdict.reason}"))
         return {ENVIRONMENTS: promise} if self._attached else {}
 

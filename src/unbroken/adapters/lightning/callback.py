@@ -1,0 +1,131 @@
+"""The callback that a person gives to the trainer. All work is done by the session behind it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+
+from unbroken.adapters.lightning.session import Session, check_world
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
+from unbroken.repo.retention import Best
+
+
+class CheckpointCallback(Callback):
+    """Saves a training so that the same script, started again after a kill, ends as if never killed.
+
+    `trainer.fit(module)` is called as on the first day, without `ckpt_path`. Everything comes back: the module
+    with all its attributes (environments, buffers, counters, generators), optimizers, schedulers, the place in
+    the epoch and in the data, what was logged so far, other callbacks, and every generator of the process.
+    A step is `trainer.global_step`, which counts steps of optimizers. Saves are made between two batches,
+    after the validation that belongs to the first. The callback may stand anywhere among the others.
+
+    Args:
+        root: the directory of the runs, or the URL of a bucket; the variable UNBROKEN_ROOT moves them elsewhere.
+        job: the name of the run, below `root`.
+        every: a number of steps, or `Every(steps=, seconds=, max_loss=, max_overhead=)`, the first that is due.
+            Left out, `Every(max_loss="5min", max_overhead=0.02)`.
+        keep_last: so many of the newest checkpoints stay; older ones are removed.
+        best: the checkpoint that is best by a logged metric stays too, for example `Best("val_loss", mode="min")`.
+        keep_first: the checkpoint of the start stays too.
+        resume: "auto" goes on where there is a checkpoint; "must" demands one; "never" starts anew;
+            "best" takes the best one; a number takes the checkpoint of that step.
+        worst_tier: how far a start may fall if checkpoints are damaged.
+        strict: refuse a script whose settings were changed, instead of using and reporting the new ones.
+        allow_changed: names of what may differ although the run is not exact then.
+        trust: load pickled parts of a checkpoint without a valid signature. They can run any code.
+        document_format: "json", which people can read, or "msgpack", which is smaller.
+        staging: bytes of memory that the copy of a snapshot may take; left out, half of what is free.
+        writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
+
+    Raises ConfigError where a setting cannot be used; `fit` raises what resuming or saving meets.
+
+    >>> from unbroken.lightning import CheckpointCallback
+    >>> trainer = lightning.Trainer(callbacks=[CheckpointCallback("runs", every=100)])  # doctest: +SKIP
+    >>> trainer.fit(module)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        job: str = "",
+        every: Every | int = DEFAULT_EVERY,
+        keep_last: int = 5,
+        best: Best | None = None,
+        keep_first: bool = False,
+        resume: Resume = "auto",
+        worst_tier: WorstTier = "rebuilt",
+        strict: bool = False,
+        allow_changed: Collection[str] = (),
+        trust: bool = False,
+        document_format: DocumentFormat = "json",
+        staging: int | None = None,
+        writer: WriterKind = "thread",
+    ) -> None:
+        if isinstance(every, Every) and every.episodes is not None:
+            raise ConfigError(
+                "Lightning counts no episodes, so none can say when to save.",
+                hint="Use Every(steps=…) or Every(seconds=…).",
+            )
+        self._session: Session | None = None
+        self._settings = Settings(
+            root=root,
+            job=job,
+            every=every,
+            keep_last=keep_last,
+            best=best,
+            keep_first=keep_first,
+            resume=resume,
+            worst_tier=worst_tier,
+            strict=strict,
+            allow_changed=allow_changed,
+            trust=trust,
+            document_format=document_format,
+            staging=staging,
+            writer=writer,
+        )
+
+    @property
+    def report(self) -> ResumeReport | None:
+        """How the newest training started; None before it did."""
+        return self._session.report if self._session is not None else None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._session = None
+        if stage != "fit":
+            return
+        if getattr(trainer, "fast_dev_run", False):
+            sys.stderr.write("unbroken: a fast_dev_run is neither saved nor resumed\n")
+            return
+        check_world(trainer)
+        self._session = Session(trainer, self, self._settings)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._session is not None:
+            # Before any data is fetched: the first episodes begin under the eyes of what records them.
+            self._session.watch()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._session is not None:
+            self._session.open()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._session is not None:
+            self._session.abandoned(exception)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and self._session is not None:
+            self._session.abandoned(None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing of ours stands in Lightning's own checkpoint files."""
+        return {}

@@ -1,0 +1,139 @@
+"""How to walk the objects of Lightning: what belongs to the process, what opens a component, what is kept.
+
+The trainer itself is met at many places and holds the whole machinery of a process; of it only the few
+attributes are walked that change while it trains.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Trainer
+
+from unbroken.adapters.lightning import callbacks, files, fit_loop, loaders, results
+from unbroken.capture.frames import frame_policy
+from unbroken.capture.source import policy_of_loaded
+from unbroken.state.nodes import Value
+from unbroken.state.policy import Captor, Policy
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+PYTORCH = "lightning.pytorch"
+LOADER = "torch.utils.data.dataloader"
+CALLBACKS = "callbacks"
+TRAINER = frozenset({"should_stop", "accumulate_grad_batches"})
+
+
+class TrainerCaptor:
+    """Captor of the trainer."""
+
+    def attributes(self, obj: Any) -> frozenset[str]:
+        return TRAINER
+
+    def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        return {}
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
+        """Nothing but the attributes."""
+
+
+_captor = TrainerCaptor()
+
+
+def trainer_rule(obj: object) -> Captor | None:
+    """Return the captor of a trainer, None for anything else."""
+    return _captor if isinstance(obj, Trainer) else None
+
+
+POLICY = Policy(
+    skip={
+        f"{PYTORCH}.core.module:LightningModule": frozenset(
+            {
+                "_trainer",
+                "_fabric",
+                "_fabric_optimizers",
+                "_compiler_ctx",
+                "_device_mesh",
+                "_metric_attributes",
+            }
+        ),
+        f"{PYTORCH}.core.datamodule:LightningDataModule": frozenset({"trainer"}),
+        f"{PYTORCH}.loops.loop:_Loop": fit_loop.HOOKS | {"trainer", "_data_source", "_warning_cache"},
+        # Each validation begins its loader anew; what lasts from one to the next is a root by itself.
+        f"{PYTORCH}.loops.evaluation_loop:_EvaluationLoop": frozenset({"_combined_loader", "_data_fetcher"}),
+        f"{PYTORCH}.loops.fetchers:_DataFetcher": frozenset({"_start_profiler", "_stop_profiler"}),
+        f"{PYTORCH}.loops.fetchers:_DataLoaderIterDataFetcher": frozenset({"iterator_wrapper"}),
+        f"{PYTORCH}.utilities.combined_loader:CombinedLoader": frozenset({"_iterator", "_spec"}),
+        f"{PYTORCH}.trainer.connectors.logger_connector.logger_connector:_LoggerConnector": frozenset(
+            {"trainer"}
+        ),
+        f"{PYTORCH}.callbacks.model_checkpoint:ModelCheckpoint": files.OWN,
+        f"{PYTORCH}.callbacks.timer:Timer": callbacks.CLOCK,
+        "unbroken.adapters.lightning.loaders:Order": frozenset({"_source"}),
+    },
+    external=frozenset(
+        {
+            f"{PYTORCH}.loggers",
+            f"{PYTORCH}.profilers",
+            "lightning.fabric.loggers",
+            "fsspec",
+            "mlflow",
+            "multiprocessing",
+            "rich",
+            "tensorboard",
+            "torch.utils.tensorboard",
+            "tqdm",
+            "wandb",
+        }
+    ),
+    external_classes=frozenset(
+        {
+            f"{PYTORCH}.callbacks.progress.progress_bar:ProgressBar",
+            f"{PYTORCH}.strategies.strategy:Strategy",
+            "unbroken.adapters.lightning.callback:CheckpointCallback",
+        }
+    ),
+    structural=frozenset(
+        {
+            f"{PYTORCH}.callbacks.callback:Callback",
+            f"{PYTORCH}.core.datamodule:LightningDataModule",
+            f"{PYTORCH}.loops.loop:_Loop",
+            f"{PYTORCH}.loops.fetchers:_DataFetcher",
+            f"{PYTORCH}.trainer.trainer:Trainer",
+            f"{PYTORCH}.utilities.combined_loader:CombinedLoader",
+            f"{PYTORCH}.utilities.combined_loader:_ModeIterator",
+            f"{LOADER}:DataLoader",
+            f"{LOADER}:_BaseDataLoaderIter",
+        }
+    ),
+    trusted=frozenset({"lightning", "torchmetrics"}),
+    components={
+        f"{PYTORCH}.callbacks.callback:Callback": CALLBACKS,
+        f"{PYTORCH}.loops.fetchers:_DataFetcher": loaders.LOADERS,
+        f"{PYTORCH}.utilities.combined_loader:CombinedLoader": loaders.LOADERS,
+        f"{PYTORCH}.utilities.combined_loader:_ModeIterator": loaders.LOADERS,
+    },
+    captors=(trainer_rule, files.files_rule, callbacks.timer_rule, loaders.workers_rule),
+)
+
+
+def training_policy(trainer: Trainer, *more: Policy) -> Policy:
+    """Return the rules for one `fit` of this trainer, with those of every framework that is imported."""
+    own = Policy(codecs={results.CLASS: results.ResultsCodec(trainer.strategy.reduce)})
+    return policy_of_loaded(POLICY, own, frame_policy(), *_gradients(trainer), *more)
+
+
+def _gradients(trainer: Trainer) -> list[Policy]:
+    """Gradients last from one batch to the next where they are gathered, or where the module does as it
+    likes. Elsewhere they are made anew for each batch, and a checkpoint need not carry them."""
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
+    from unbroken.capture.torch import WITH_GRADIENTS
+
+    gathers = any(
+        isinstance(callback, GradientAccumulationScheduler) for callback in callbacks.callbacks_of(trainer)
+    )
+    manual = not trainer.lightning_module.automatic_optimization
+    return [WITH_GRADIENTS] if manual or gathers or trainer.accumulate_grad_batches > 1 else []

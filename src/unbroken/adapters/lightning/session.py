@@ -1,0 +1,178 @@
+"""One `fit` of one run: the training loop on one side, the engine on the other.
+
+Not promised: two trainings of one run at the same time in one process; the second ends the first's session.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Callback
+
+from unbroken.adapters.lightning import files
+from unbroken.adapters.lightning.callbacks import callbacks_of
+from unbroken.adapters.lightning.fit_loop import FitLoop, Place
+from unbroken.adapters.lightning.loaders import LOADERS, in_workers
+from unbroken.adapters.lightning.source import FitSource, parts, train_loaders
+from unbroken.capture.watched import WatchedEnvironments, is_environment
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import Settings
+from unbroken.errors import ConfigError
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity
+
+_finished: dict[tuple[str, str], int] = {}
+"""How many trainings of each run this process has behind it."""
+_open: dict[tuple[str, str], Session] = {}
+
+
+class Metrics(Mapping[str, float]):
+    """What the module has logged last, read only when somebody looks."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def _now(self) -> dict[str, float]:
+        # Not `trainer.callback_metrics`: it computes means for whoever looks, and remembers that it did.
+        logged = self._trainer._logger_connector._callback_metrics
+        return {name: float(value) for name, value in logged.items() if torch.as_tensor(value).numel() == 1}
+
+    def __getitem__(self, name: str) -> float:
+        return self._now()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Session:
+    """Listens to a loop and drives an engine. `ours` is the callback that the user put in."""
+
+    def __init__(self, trainer: Trainer, ours: Callback, settings: Settings) -> None:
+        self.report: ResumeReport | None = None
+        self._trainer = trainer
+        self._ours = ours
+        self._settings = settings
+        self._loop = FitLoop(trainer.fit_loop, self)
+        self._watched = WatchedEnvironments()
+        self._metrics = Metrics(trainer)
+        self._running: CheckpointEngine | None = None
+        self._source: FitSource | None = None
+        overridden = settings.overridden(os.environ)
+        self._key = (os.path.abspath(overridden.root), overridden.job)
+
+    def open(self) -> None:
+        """Put the hooks in place; everything else waits for the first epoch."""
+        before = _open.get(self._key)
+        if before is not None:
+            before.abandoned(None)
+        _open[self._key] = self
+        self._loop.install()
+
+    def watch(self) -> dict[str, Promise]:
+        """Put in place what the capture of the environments needs, of those that are there by now."""
+        found = {name: value for name, value in parts(self._trainer) if is_environment(value)}
+        return self._watched.watch(found)
+
+    def begin(self) -> Place:
+        """Restore, if there is anything, and say so."""
+        trainer = self._trainer
+        self._set_up_validation()
+        promises = self.watch()
+        workers = in_workers(train_loaders(trainer))
+        if workers:
+            promises[LOADERS] = Promise(Fidelity.APPROXIMATE, workers)
+        self._source = source = FitSource(trainer, self._ours, promises)
+        engine = self._engine(source)
+        report = engine.resume(step=trainer.global_step)
+        self._running = engine
+        place = Place(source.position["place"])
+        wanted = trainer.max_steps
+        if report.restored and place is Place.END and wanted > trainer.global_step:
+            report = replace(report, goes_on_to=wanted)
+        self.report = report
+        self._say(report.text)
+        if workers and not report.restored:
+            self._say(f"unbroken: {workers}")
+        return place if report.restored else Place.START
+
+    def at_batch(self) -> None:
+        """Save if it is time."""
+        self._stand(Place.STEP)
+        self._live().step(self._trainer.global_step, metrics=self._metrics)
+
+    def finished(self, *, skipped: bool) -> None:
+        """Commit the end, unless it was an end already when this process came."""
+        engine, step = self._live(), self._trainer.global_step
+        self._stand(Place.END)
+        try:
+            with engine:
+                if not skipped:
+                    engine.save(step, reason="end of training", position="end", metrics=self._metrics)
+                # Not before: were the end lost, a further `fit` would begin another training after it.
+                _finished[self._key] = _finished.get(self._key, 0) + 1
+        finally:
+            self._leave()
+
+    def abandoned(self, error: BaseException | None) -> None:
+        """Give the run back without an end; what is being written is still written."""
+        engine = self._running
+        self._leave()
+        if engine is not None:
+            engine.__exit__(None if error is None else type(error), error, None)
+
+    def _engine(self, source: FitSource) -> CheckpointEngine:
+        return CheckpointEngine(source, self._settings, segment=_finished.get(self._key, 0))
+
+    def _live(self) -> CheckpointEngine:
+        assert self._running is not None
+        return self._running
+
+    def _stand(self, place: Place) -> None:
+        assert self._source is not None
+        self._source.position["place"] = place.value
+
+    def _leave(self) -> None:
+        self._loop.remove()
+        self._watched.release()
+        files.release(callbacks_of(self._trainer))
+        self._running = None
+        if _open.get(self._key) is self:
+            del _open[self._key]
+
+    def _set_up_validation(self) -> None:
+        """Have the validation's loaders built, as Lightning does where the first epoch ends in one: what they
+        hold is to be restored, too."""
+        trainer: Any = self._trainer
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        if loop._combined_loader is None and trainer.enable_validation:
+            trainer.validating = True
+            loop.setup_data()
+            trainer.training = True
+
+    @staticmethod
+    def _say(*lines: str) -> None:
+        with suppress(OSError):  # a closed terminal is no reason to stop a training
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def check_world(trainer: Trainer) -> None:
+    """Refuse what is not built yet."""
+    if trainer.world_size > 1:
+        raise ConfigError(
+            f"This training runs in {trainer.world_size} processes; only trainings in one can be saved.",
+            hint="Use Trainer(devices=1, num_nodes=1).",
+        )

@@ -1,0 +1,84 @@
+"""Pointer checkpoints: the small file that Tune stores, copies and deletes in place of a checkpoint.
+
+Written only once the commit that it names is durable. What it names is held for a while beyond
+`keep_last` (`repo.pins`), since a scheduler may hand it to another trial later.
+
+Not promised: that a pointer leads anywhere. The checkpoints are kept and deleted by the run's own rules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+from unbroken.errors import ConfigError, StoreError
+from unbroken.format.pointer import FILE, Pointer
+from unbroken.format.records import Commit
+from unbroken.repo import pins
+from unbroken.repo.repository import Repository
+from unbroken.repo.seal import seal, unseal
+
+
+def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
+    """Return the pointer in a directory that Tune gives back as a checkpoint.
+
+    Raises:
+        ConfigError: there is none: the checkpoint was written by something else.
+        CorruptObject: it is damaged.
+    """
+    path = Path(directory) / FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{directory} holds no {FILE}, so Tune's checkpoint is none of this package's.",
+            hint="Start the trial without it, or load it by the code that has written it.",
+        ) from error
+    return unseal(data, Pointer, key=FILE)
+
+
+class Pointers:
+    """Writes the pointers of one run, and holds on to what the newest `hold` of them name."""
+
+    def __init__(self, root: str, job: str, *, hold: int) -> None:
+        self.root = root
+        self.job = job
+        self._hold = hold
+        self._repository: Repository | None = None
+        self._held: deque[str] = deque()
+
+    @property
+    def repository(self) -> Repository:
+        if self._repository is None:
+            self._repository = Repository.open(self.root, self.job)
+        return self._repository
+
+    def newest(self) -> Commit:
+        """Return the newest commit of the run, which is durable."""
+        return self.repository.commits()[0]
+
+    def write(self, directory: str | os.PathLike[str], commit: Commit) -> None:
+        """Write a pointer to `commit` into `directory`."""
+        self._pin(commit)
+        pointer = Pointer(
+            root=self.root,
+            job=self.job,
+            sequence=commit.sequence,
+            digest=commit.manifest_digest,
+            step=commit.step,
+        )
+        (Path(directory) / FILE).write_bytes(seal(pointer))
+
+    def _pin(self, commit: Commit) -> None:
+        name = f"{self.job} reported {commit.sequence}"
+        if self._hold == 0 or name in self._held:
+            return
+        store = self.repository.store
+        # Where it fails another trial takes the nearest checkpoint that is left, and says so.
+        with suppress(StoreError):
+            pins.hold(store, name, commit.sequence, job=self.job, reason="reported to Tune")
+            self._held.append(name)
+            while len(self._held) > self._hold:
+                pins.release(store, self._held.popleft())

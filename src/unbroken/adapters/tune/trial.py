@@ -1,0 +1,198 @@
+"""One trial as a run of its own: which one it is, and from where it goes on.
+
+- Tune gives no checkpoint, or one of this trial: the run goes on from *its own newest* checkpoint. Tune's
+  record may be older than that (a killed driver writes it every ten seconds at most), never newer.
+- Tune gives a checkpoint of another trial (an exploit of population based training): this run goes on as
+  a clone of it. That this was done stands in every checkpoint that follows, so a trial that is started
+  again with the same checkpoint and the same configuration goes on from where the clone has come to.
+
+Not promised: anything for two trials that share a name; each is one writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ray import tune
+
+from unbroken.adapters.tune.pointers import Pointers
+from unbroken.capture.tracked import Tracked
+from unbroken.engine.clone import Origin
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import PREFIX, Settings
+from unbroken.errors import ConfigError, CorruptObject, RunBusy
+from unbroken.format.pointer import Pointer
+from unbroken.repo.repository import Repository
+from unbroken.repo.roots import is_url
+from unbroken.types import Digest
+
+PATIENCE = 60.0
+"""Seconds that a trial waits for its own last process, which Tune may still be ending."""
+_PAUSE = 0.1
+LINEAGE = "lineage"
+
+
+def job_of_trial() -> str:
+    """Return the name of this trial's run: `<experiment>-<trial id>`, the same at every start.
+
+    Raises:
+        ConfigError: this is no trial.
+    """
+    context: Any = tune.get_context()
+    trial = context.get_trial_id()
+    if not trial:
+        raise ConfigError(
+            "There is no trial here: this is called by a trainable, which Tune runs.",
+            hint="Outside of Tune use unbroken.Run.",
+        )
+    return job_name(str(context.get_experiment_name() or "experiment"), str(trial))
+
+
+def job_name(experiment: str, trial: str) -> str:
+    """Return a name that a run can have.
+
+    >>> job_name("my experiment/1", "a1b2c_00000")
+    'my-experiment-1-a1b2c_00000'
+    """
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", experiment).lstrip("._-") or "experiment"
+    return f"{word[: 126 - len(trial)]}-{trial}"
+
+
+def settings_of_trial(settings: Settings) -> Settings:
+    """Return the settings with what the environment says, for a root that every trial sees alike."""
+    # A job by the environment would be one run for all trials.
+    environment = {name: value for name, value in os.environ.items() if name != f"{PREFIX}JOB"}
+    settings = settings.overridden(environment)
+    root = os.fspath(settings.root)
+    if not is_url(root) and not os.path.isabs(root):
+        raise ConfigError(
+            f"The root {root!r} is relative, and each trial runs in a directory of its own.",
+            hint=f"Give an absolute path, for example {os.path.join('/shared', root)!r}, or a URL.",
+        )
+    return replace(settings, root=root)
+
+
+class Trial:
+    """The engine of one trial, from its start to its end.
+
+    `config` is what Tune has chosen for it: a clone is told from its repetition by it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        tracked: Tracked,
+        config: Mapping[str, Any],
+        *,
+        hold: int,
+        patience: float = PATIENCE,
+        quiet: bool = False,
+    ) -> None:
+        self.settings = settings_of_trial(settings)
+        self.tracked = tracked
+        self.pointers = Pointers(os.fspath(self.settings.root), self.settings.job, hold=hold)
+        self._config = digest_of_config(config)
+        self._patience = patience
+        self._quiet = quiet
+        self._engine: CheckpointEngine | None = None
+
+    @property
+    def engine(self) -> CheckpointEngine:
+        if self._engine is None:
+            raise ConfigError("The trial has not begun, or is over.", hint="Iterate over run.steps() first.")
+        return self._engine
+
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
+
+    def open(self, pointer: Pointer | None) -> ResumeReport:
+        """Bring the tracked objects to where the trial goes on. `pointer` is what Tune gives it to load.
+
+        Raises as `CheckpointEngine.resume` does.
+        """
+        lineage = self._lineage()
+        origin = self._origin(pointer, lineage)
+        if origin is not None and pointer is not None:
+            lineage = self._wish(pointer)
+        if lineage:
+            self.tracked.notes[LINEAGE] = lineage
+        source = self.tracked.source()
+        source.hyperparameters_win = origin is not None
+        engine = CheckpointEngine(source, self.settings, environment={})
+        report = self._resume(engine, origin)
+        self._engine = engine
+        report = replace(report, also=(*report.also, *_asides(report, pointer, self.settings.job)))
+        if not self._quiet:
+            sys.stderr.write((report.line if origin is not None else report.text) + "\n")
+        return report
+
+    def close(self) -> None:
+        """Wait for the last save and give the run back."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _resume(self, engine: CheckpointEngine, origin: Origin | None) -> ResumeReport:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return engine.resume(origin=origin)
+            except RunBusy:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE)
+
+    def _origin(self, pointer: Pointer | None, lineage: Mapping[str, object]) -> Origin | None:
+        if pointer is None or pointer.job == self.settings.job or self._wish(pointer) == lineage:
+            return None
+        return Origin(
+            root=pointer.root, job=pointer.job, sequence=pointer.sequence, digest=Digest(pointer.digest)
+        )
+
+    def _wish(self, pointer: Pointer) -> dict[str, object]:
+        return {
+            "job": pointer.job,
+            "sequence": int(pointer.sequence),
+            "digest": str(pointer.digest),
+            "config": self._config,
+        }
+
+    def _lineage(self) -> dict[str, object]:
+        """Return what the newest checkpoint of this trial says of its parent; nothing if it has none."""
+        try:
+            repository = Repository.open(self.settings.root, self.settings.job)
+        except ConfigError:
+            return {}
+        for commit in repository.commits():
+            try:
+                return dict(repository.meta(commit).counters.get(LINEAGE) or {})
+            except CorruptObject:
+                continue  # the resume finds it damaged as well, and takes the next one
+        return {}
+
+
+def _asides(report: ResumeReport, pointer: Pointer | None, job: str) -> tuple[str, ...]:
+    """Return what only Tune's user has to be told, as parts of the line."""
+    if report.origin:
+        return (*(f"{reason}" for reason in report.reasons[:-1]), *report.changes)
+    if pointer is not None and pointer.job == job and report.restored and pointer.step != report.step:
+        return (f"Tune's record is of step {pointer.step:,}",)
+    if pointer is None and report.restored and report.step > 0:
+        return ("Tune's record knows no checkpoint",)
+    return ()
+
+
+def digest_of_config(config: Mapping[str, Any]) -> str:
+    """Return a name of a configuration: equal ones have the same, in every process."""
+    text = json.dumps(config, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -21,7 +21,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -35,16 +34,20 @@ from unbroken.engine.companion.letter import Work
 from unbroken.engine.companion.trainer import Companion, name_of
 from unbroken.engine.faults import Traces
 from unbroken.engine.memory_limit import free_share
-from unbroken.engine.metadata import NOT_FINITE, Circumstances, describe
+from unbroken.engine.metadata import Circumstances, describe, last_line
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.resume import Resumption, read_traces, resume_run
+from unbroken.engine.resume import Resumption, read_traces
 from unbroken.engine.saving import Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
+from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
+from unbroken.engine.share import load_share, picked
 from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
-from unbroken.engine.warnings import CompanionLeftWarning, PickledPartsWarning, StagingFullWarning
+from unbroken.engine.start import await_companion, find_start, sick_at_first
+from unbroken.engine.warnings import PickledPartsWarning, StagingFullWarning
+from unbroken.engine.world import World, usual
 from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import (
     ConfigError,
@@ -55,7 +58,7 @@ from unbroken.errors import (
     StoreError,
     UnbrokenError,
 )
-from unbroken.format.records import HistoryRecord, Position
+from unbroken.format.records import Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import root_of
@@ -77,7 +80,8 @@ class CheckpointEngine:
 
     `source` is the live training. `segment` is the ordinal of this training within the script.
     `rebuilder` makes the third tier of recovery possible. Settings are overridden by `UNBROKEN_*`
-    variables of `environment`.
+    variables of `environment`. Of several processes that train together each has its engine, with the `world`
+    as it sees it: all call `resume`, `step`, `save` and `close` at the same points.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class CheckpointEngine:
         *,
         segment: int = 0,
         rebuilder: Rebuilder | None = None,
+        world: World | None = None,
         clock: Clock = time.monotonic,
         now: Callable[[], float] = time.time,
         environment: Mapping[str, str] = os.environ,
@@ -98,16 +103,20 @@ class CheckpointEngine:
             )
         self.settings = settings.overridden(environment)
         self.segment = segment
+        self.world = usual(world)
+        """The processes that train this run together; None where this one is alone."""
+        if self.world is not None:
+            check_world(self.world, self.settings)
         self._source = source
         self._rebuilder = rebuilder
         self._clock = clock
         self._now = now
-        self._progress_path = environment.get(VARIABLE)
+        self._progress_path = environment.get(VARIABLE) if self._speaks else None
         self._process = current()
         self._writer = BackgroundWriter()
         self._progress = Progress(None)
         self._schedule = Schedule(self.settings.interval, clock)
-        self._run: RunWriter | None = None
+        self._run: Seat | None = None
         self._requested = ""
         self._step = 0
         self._finished = False
@@ -123,7 +132,7 @@ class CheckpointEngine:
         memory = None
         if self.settings.writer == "process":
             memory = SharedMemory()
-            self._companion = Companion(memory, lambda process: self._opened().name_companion(process))
+            self._companion = Companion(memory, self._name_companion)
         self._touching: Beside | None = None
         self._staging = Staging(self._staging_ceiling, memory)
         self._versions: Mapping[str, str] = {}
@@ -137,6 +146,7 @@ class CheckpointEngine:
 
         Raises:
             RunBusy: another process works on the run.
+            RankMissing: of several ranks not all are there, or some say nothing in time.
             StateMismatch, Untrusted: the checkpoint does not fit, or may not be loaded; nothing was touched.
             NoUsableCheckpoint: there are checkpoints and none can be used.
             RestoreFailed: the live objects are in no usable state.
@@ -147,12 +157,16 @@ class CheckpointEngine:
         self._versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
         self._fingerprint = fingerprint.fingerprint(threads)
+        if origin is not None and self.world is not None:
+            raise ConfigError(
+                "A run of several ranks cannot begin as a clone.", hint="Start it without the other run."
+            )
         repository = self._repository(create=True)
-        self._await_companion(repository)
-        traces = read_traces(repository, self._process)
-        self._run = repository.writer(
-            document_format=self.settings.document_format, owner=self._process, patience=0.0
-        )
+        traces = Traces(known=False)
+        if self._speaks:
+            await_companion(repository)
+            traces = read_traces(repository, self._process)
+        self._run = take_seat(repository, self.settings, self.world, self._process)
         atexit.register(self._at_exit)
         try:
             self._progress = Progress(self._progress_path)
@@ -162,35 +176,20 @@ class CheckpointEngine:
             self._release(note=False)
             raise
 
-    def _await_companion(self, repository: Repository) -> None:
-        """Let the last process's companion commit what it was given, which is then where the run goes on."""
-        left = repository.await_companion()
-        if left is not None:
-            warnings.warn(
-                f"{left} still writes the last checkpoint of the training that was killed, and is not waited for"
-                " any longer: the run goes on from the one before.",
-                CompanionLeftWarning,
-                stacklevel=3,
-            )
-
     def _resume(
-        self, repository: Repository, run: RunWriter, traces: Traces, step: int, origin: Origin | None
+        self, repository: Repository, run: Seat, traces: Traces, step: int, origin: Origin | None
     ) -> ResumeReport:
         started = self._clock()
         if origin is not None:
             found = clone(origin, self._source, self.settings, segment=self.segment)
         else:
-            found = resume_run(
-                repository,
-                self._source,
-                self.settings,
-                segment=self.segment,
-                rebuilder=self._rebuilder,
-                traces=traces,
-            )
+            found = find_start(
+                repository, run, self._source, self.settings, self.world,
+                segment=self.segment, rebuilder=self._rebuilder, traces=traces,
+            )  # fmt: skip
         self._step = found.step if found.commit is not None or found.restored else step
         self._damaged = found.damaged
-        self._sick_from_birth = self._sick_at_first(repository, found)
+        self._sick_from_birth = sick_at_first(repository, found)
         if not found.restored:
             self._birth = run.write_birth(found.skeleton, segment=self.segment)
             state = self._save(step, reason="start of training", position="start")
@@ -198,14 +197,14 @@ class CheckpointEngine:
             found = found.at_start(step, state)
         else:
             self._progress.committed(self._step)
-            born = "" if found.commit is None else found.commit.birth
+            born = "" if found.birth is None else found.birth
             # Commits name the document they go with, so older ones are still judged by theirs.
             self._birth = (
                 run.write_birth(found.skeleton, segment=self.segment) if found.adopted or not born else born
             )
             if origin is not None:
                 self._settle(found)
-            elif found.adopted:
+            elif found.adopted and self.world is None:
                 self.request_save("settings were changed")
         if found.position != "end" and isinstance(self._source, ForeseesSize):
             # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
@@ -220,6 +219,11 @@ class CheckpointEngine:
         )
         return report
 
+    @property
+    def _speaks(self) -> bool:
+        """Whether this process stands for the run: it is alone, or rank 0."""
+        return self.world is None or self.world.is_coordinator
+
     def _settle(self, found: Resumption) -> None:
         """Commit a clone before it trains: else a kill would bring back what this run was before."""
         if isinstance(self._source, RemembersRows):
@@ -227,19 +231,11 @@ class CheckpointEngine:
         self._save(self._step, reason=f"cloned from {found.origin}", position="step", episodes=found.episodes)
         self._finish_save()
 
-    def _sick_at_first(self, repository: Repository, found: Resumption) -> frozenset[str] | None:
-        """Return what the run began with, as its checkpoints tell; None where it begins only now."""
-        meta = found.meta
-        if meta is None and self.segment > 0 and (commits := repository.commits()):
-            with suppress(CorruptObject):
-                meta = repository.meta(commits[0])
-        return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
-
     def step(self, step: int, *, episodes: int = 0, metrics: Mapping[str, float] | None = None) -> bool:
         """Tell that training is at a clean point; save if it is time. Returns whether it saved.
 
         Costs about a microsecond if it is not. While a save is being written the next one waits for
-        a later clean point.
+        a later clean point; of several ranks training waits for the save, since all save at the same step.
 
         Raises:
             SaveFailed: a save before this one was not written, or this one not begun.
@@ -250,13 +246,32 @@ class CheckpointEngine:
         self._step = step
         self._progress.step(step)
         reason = self._requested or self._schedule.due(step, episodes)
-        if not reason or self._writer.is_child or self._writer.busy:
+        if self.world is not None:
+            reason = self._agreed(self.world, step, episodes, reason)
+        elif self._writer.busy:
+            return False
+        if not reason or self._writer.is_child:
             return False
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
         return True
 
+    def _agreed(self, world: World, step: int, episodes: int, reason: str) -> str:
+        """Return why all ranks save at this point, an empty string if they do not."""
+        if world.agree is not None:
+            return (
+                (reason or "asked for by rank 0")
+                if world.agree(bool(reason) and not self._writer.busy)
+                else ""
+            )
+        # What one rank alone wants, or has failed to do, the others know nothing of.
+        due = self._schedule.due(step, episodes)
+        if due:
+            self._schedule.passed(step, episodes)  # over for all ranks, whatever becomes of it on this one
+        return due
+
     def request_save(self, reason: str) -> None:
-        """Save at the next clean point."""
+        """Save at the next clean point. Of several ranks, only rank 0's wish counts, and only where they can
+        agree without a fixed number of steps (`World.agree`)."""
         self._requested = reason
 
     def save(
@@ -388,17 +403,23 @@ class CheckpointEngine:
             sick_from_birth=self._sick_from_birth,
         )
 
-    def _work(self, run: RunWriter, order: Order, snapshot: Snapshot) -> Work:
+    def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
         """Return the order with all that another process needs to carry it out."""
         source, inspector = self._source, ""
         if isinstance(source, InspectsWeights):
             inspector = name_of(source.sick_places)
             if not inspector:
                 order = replace(order, sick=frozenset(source.sick_places(snapshot)))
+        assert isinstance(run, RunWriter)
         root = root_of(self.settings.root).text
         return Work(root=root, job=self.settings.job, pen=run.lend(), order=order, inspector=inspector)
 
-    def _carry_here(self, run: RunWriter, order: Order, snapshot: Snapshot, committed: Committed) -> None:
+    def _name_companion(self, process: Process) -> None:
+        run = self._opened()
+        assert isinstance(run, RunWriter)  # whose ranks have no companions
+        run.name_companion(process)
+
+    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> None:
         """Carry out a save in this process, which takes the pen for it."""
         if self._companion is not None:
             self._companion.dismiss()
@@ -424,7 +445,7 @@ class CheckpointEngine:
         self._warned_of_pickles = True
         warnings.warn(PickledPartsWarning.of(places), stacklevel=2)
 
-    def _write(self, run: RunWriter, snapshot: Snapshot, step: int, carry: Carry) -> None:
+    def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry) -> None:
         """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
         source, started = self._source, self._clock()
         durable: list[float] = []
@@ -503,7 +524,9 @@ class CheckpointEngine:
             steps = ", ".join(f"{n:,}" for n in sorted({c.step for c in commits})) or "none"
             wanted = "no checkpoint" if step is None else f"no checkpoint of step {step:,}"
             raise ConfigError(f"The run {self.settings.job!r} holds {wanted}.", hint=f"There are: {steps}.")
-        return repository.load(chosen, components)
+        if self.world is None:
+            return repository.load(chosen, components)
+        return picked(load_share(repository, chosen, self.world).snapshot, components)
 
     def latest_step(self) -> int | None:
         """Return the step of the newest checkpoint that is committed, or None if there is none."""
@@ -520,7 +543,7 @@ class CheckpointEngine:
         given = self.settings.staging
         return free_share() if given is None else given
 
-    def _opened(self) -> RunWriter:
+    def _opened(self) -> Seat:
         if self._run is None:
             raise ConfigError(
                 "The engine is not running.", hint="Call resume() before saving; once closed it is over."
@@ -571,23 +594,12 @@ class CheckpointEngine:
             return
         try:
             if note:
-                run.append_history(self._last_line(reason))
+                reasons = [reason] if reason else (["end of training"] if self._finished else [])
+                run.append_history(
+                    last_line(self._process, self.settings.job, self._step, reasons, time=self._now())
+                )
         finally:
             run.close()
-
-    def _last_line(self, reason: str) -> HistoryRecord:
-        reasons = [reason] if reason else (["end of training"] if self._finished else [])
-        return HistoryRecord(
-            event="end",
-            job=self.settings.job,
-            pid=self._process.pid,
-            process_start=self._process.start,
-            host=self._process.host,
-            boot_id=self._process.boot_id,
-            time=self._now(),
-            step=Step(self._step),
-            reasons=reasons,
-        )
 
     def __enter__(self) -> Self:
         return self

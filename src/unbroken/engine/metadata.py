@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from unbroken.format.meta import ComponentFidelity, Meta
-from unbroken.format.records import Position
+from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Step
@@ -90,3 +90,18 @@ def inspected(meta: Meta, *, sick: Collection[str], sick_from_birth: Collection[
 
 def _list(value: Any) -> list[Any]:
     return list(value)
+
+
+def last_line(process: Process, job: str, step: int, reasons: Sequence[str], *, time: float) -> HistoryRecord:
+    """Return the line of the history that says that a process ended in order, and why."""
+    return HistoryRecord(
+        event="end",
+        job=job,
+        pid=process.pid,
+        process_start=process.start,
+        host=process.host,
+        boot_id=process.boot_id,
+        time=time,
+        step=Step(step),
+        reasons=list(reasons),
+    )

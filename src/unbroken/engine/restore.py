@@ -9,7 +9,7 @@ Not promised: a way back once writing has begun. If it fails then, the process h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
@@ -101,8 +101,11 @@ def restore(
     strict: bool = False,
     allowed: Collection[str] = (),
     trusted: bool = False,
+    agreed: Callable[[], None] = lambda: None,
 ) -> Restored:
     """Bring the live objects of `source` to the saved state, which is used up: its memory may become theirs.
+
+    `agreed` is called when all is planned and nothing touched; if it raises, nothing is.
 
     Raises:
         StateMismatch: the checkpoint does not fit; every difference is listed, nothing was touched.
@@ -128,6 +131,7 @@ def restore(
     _refuse(graft, judged, reword)
     noted = [d for d in graft.differences if d.level in _REPORTED]
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
+    agreed()
     _apply(graft)
     state = _read_back(source, saved, graft, judged)
     return Restored(tuple(reports), bool(judged.keep), state)

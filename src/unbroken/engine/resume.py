@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from unbroken.engine import fingerprint as prints
+from unbroken.engine.council import Alone, Council, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 from unbroken.engine.recovery import (
     Attempt,
@@ -28,15 +29,18 @@ from unbroken.engine.recovery import (
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
+from unbroken.engine.share import load_share
 from unbroken.engine.source import Source
+from unbroken.engine.world import World
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch
+from unbroken.format import layout
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
 from unbroken.repo.lock import read_lease
 from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
 from unbroken.state.snapshot import Promise, Snapshot
-from unbroken.types import Sequence, Step
+from unbroken.types import Digest, Sequence, Step
 
 LOW_BITS = "the low bits may differ"
 
@@ -65,6 +69,12 @@ class Resumption:
     where: str = ""
     origin: str = ""
     """The checkpoint of another run that this one goes on from."""
+    birth: Digest | None = None
+    """The birth document that the settings of this process were saved with."""
+    components: tuple[str, ...] = ()
+    """What was restored of the commit, by the names under which it holds that."""
+    inexact: str = ""
+    """What a changed number of ranks costs."""
 
     @property
     def episodes(self) -> int:
@@ -90,6 +100,9 @@ class Resumption:
             warnings = tuple(f"{phrase}: {LOW_BITS}" for phrase in differing)
             if differing:
                 promises = lowered(promises, f"{LOW_BITS}: {differing[0]}")
+        if self.inexact:
+            promises = lowered(promises, self.inexact)
+            warnings = (*warnings, f"{self.inexact}; the run is no longer exact")
         return ResumeReport(
             tier=self.tier,
             fault=self.fault,
@@ -138,8 +151,11 @@ def resume_run(
     segment: int,
     rebuilder: Rebuilder | None,
     traces: Traces,
+    world: World | None = None,
+    council: Council | None = None,
 ) -> Resumption:
-    """Find out from where this segment goes on, and bring the live objects there.
+    """Find out from where this segment goes on, and bring the live objects there. Of several ranks it is
+    rank 0 that finds out, and the `council` that agrees.
 
     Raises as `CheckpointEngine.resume` does.
     """
@@ -152,7 +168,9 @@ def resume_run(
         unreadable=tuple(str(fault) for fault in repository.broken()) if segment == 0 else (),
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
-    attempts = Attempts(repository, source, settings, source.skeleton(), rebuilder, segment)
+    attempts = Attempts(
+        repository, source, settings, source.skeleton(), rebuilder, segment, world, council or Alone()
+    )
     while True:
         plan = plan_recovery(evidence, wish)
         attempt = plan.first
@@ -180,6 +198,37 @@ def resume_run(
         )
 
 
+def follow_run(
+    repository: Repository,
+    source: Source,
+    settings: Settings,
+    *,
+    segment: int,
+    world: World,
+    council: Member,
+) -> Resumption:
+    """Bring the live objects of a rank to where rank 0 has found that the run goes on.
+
+    Raises as `CheckpointEngine.resume` does.
+    """
+    attempts = Attempts(repository, source, settings, source.skeleton(), None, segment, world, council)
+    while True:
+        sequence = council.heard()
+        commits = repository.commits()
+        commit = next((found for found in commits if found.sequence == sequence), None)
+        try:
+            if sequence and commit is None:
+                council.propose(sequence)
+                council.failed(ObjectMissing(f"Commit {sequence} is not there.", key=layout.COMMITS))
+                continue
+            tier = Tier.FRESH if commit is None else (Tier.NEWEST if commit is commits[0] else Tier.OLDER)
+            attempt = Attempt(tier, commit)
+            result = attempts.make(attempt)
+        except PassedOver:
+            continue
+        return replace(result, plan=RecoveryPlan((attempt,)), where=settings.where)
+
+
 def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:
     if attempt.commit is None:
         return replace(evidence, rebuild=error.message)
@@ -205,9 +254,19 @@ class Attempts:
     skeleton: Snapshot
     rebuilder: Rebuilder | None
     segment: int
+    world: World | None = None
+    council: Council = field(default_factory=Alone)
 
     def make(self, attempt: Attempt) -> Resumption:
         """Make one attempt. Raises CorruptObject or ObjectMissing if the next one may be made."""
+        self.council.propose(attempt.commit.sequence if attempt.commit is not None else 0)
+        try:
+            return self._make(attempt)
+        except Exception as error:
+            self.council.failed(error)
+            raise
+
+    def _make(self, attempt: Attempt) -> Resumption:
         start = Resumption(
             tier=attempt.tier,
             fault=EndOfProcess(FaultKind.NONE),
@@ -216,22 +275,46 @@ class Attempts:
             segment=self.segment,
         )
         if attempt.tier is Tier.FRESH:
+            self.council.ready()
             return start
         if attempt.commit is None:
             assert self.rebuilder is not None
             saved, step = self.rebuilder.rebuild()
             return self._restore(start, saved, None, step=step, trusted=False)
         commit = attempt.commit
-        saved = self.repository.load(commit)
+        share = load_share(self.repository, commit, self.world)
+        if share.inexact and self.settings.strict:
+            raise StateMismatch(
+                "The checkpoint was written by another number of ranks, and strict=True demands the same.",
+                hint="Start with the former number, or with strict=False.",
+                differences=[share.inexact],
+            )
         trusted = self.settings.trust or self.repository.signature_valid(commit) is True
         meta = self.repository.meta(commit)
-        result = self._restore(start, saved, commit, step=commit.step, trusted=trusted)
-        return replace(result, commit=commit, meta=meta)
+        result = self._restore(
+            start, share.snapshot, commit, step=commit.step, trusted=trusted, born=share.birth
+        )
+        return replace(
+            result,
+            commit=commit,
+            meta=meta,
+            birth=share.birth,
+            components=share.components,
+            inexact=share.inexact,
+            changes=((share.inexact, *result.changes) if share.inexact else result.changes),
+        )
 
     def _restore(
-        self, start: Resumption, saved: Snapshot, commit: Commit | None, *, step: int, trusted: bool
+        self,
+        start: Resumption,
+        saved: Snapshot,
+        commit: Commit | None,
+        *,
+        step: int,
+        trusted: bool,
+        born: Digest | None = None,
     ) -> Resumption:
-        birth, lost = self._birth(commit)
+        birth, lost = self._birth(commit, born)
         restored = restore(
             self.source,
             saved,
@@ -240,6 +323,7 @@ class Attempts:
             strict=self.settings.strict,
             allowed=self.settings.allow_changed,
             trusted=trusted,
+            agreed=self.council.ready,
         )
         return replace(
             start,
@@ -252,7 +336,7 @@ class Attempts:
             facts=dict(restored.state.counters),
         )
 
-    def _birth(self, commit: Commit | None) -> tuple[Snapshot | None, tuple[str, ...]]:
+    def _birth(self, commit: Commit | None, born: Digest | None) -> tuple[Snapshot | None, tuple[str, ...]]:
         """Return what the settings in `commit` were born with, or why nobody can say it any more.
 
         Each commit has its own: an older one was saved before the user's last change, and would be
@@ -261,7 +345,8 @@ class Attempts:
         try:
             if commit is None:  # rebuilt: from what the newest checkpoint of the segment goes with
                 commit = next(iter(of_segment(self.repository.commits(), self.segment)), None)
-            return (None if commit is None else self.repository.birth(commit)), ()
+                born = Digest(commit.birth) if commit is not None and commit.birth else None
+            return (None if born is None else self.repository.birth_named(born)), ()
         except CorruptObject as error:
             lost = f"the birth document is damaged, so changed settings do not show ({error.message})"
         if self.settings.strict:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from unbroken.engine.metadata import inspected
 from unbroken.format.meta import Meta
-from unbroken.repo.retention import Best, plan_retention
-from unbroken.repo.writer import CheckpointWriter
+from unbroken.format.records import Commit
+from unbroken.repo.retention import Best, RetentionPlan, plan_retention
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Sequence
 
@@ -48,10 +48,22 @@ Committed: TypeAlias = Callable[[frozenset[str]], None]
 """Called once the snapshot is durable, with the places that were sick from birth."""
 
 
+class Writes(Protocol):
+    """What carries a snapshot into the store: the writer of a run, or of one rank's part in it."""
+
+    def write(self, snapshot: Snapshot, meta: Meta) -> object: ...
+
+    def commits(self) -> list[Commit]: ...
+
+    def pinned(self) -> Mapping[Sequence, str]: ...
+
+    def retain(self, plan: RetentionPlan) -> object: ...
+
+
 def carry_out(
     order: Order,
     snapshot: Snapshot,
-    writer: CheckpointWriter,
+    writer: Writes,
     *,
     inspect: Inspector | None,
     committed: Committed,

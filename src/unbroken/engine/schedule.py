@@ -154,6 +154,10 @@ class Schedule:
                 return self._budget.reason
         return ""
 
+    def passed(self, step: int, episodes: int = 0) -> None:
+        """Count from here although nothing was saved: the moment is over for all ranks."""
+        self._count(self._clock(), step, episodes)
+
     def saved(self, step: int, episodes: int = 0, *, blocked: float) -> None:
         """Count from here: the state at this point has been copied, which took `blocked` seconds."""
         now = self._clock()

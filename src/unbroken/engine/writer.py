@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from unbroken.errors import AmbiguousCommit, Fenced, InternalError, SaveFailed
+from unbroken.errors import AmbiguousCommit, Fenced, InternalError, ReplicasDiffer, SaveFailed
 
 START_SECONDS = 1.0
 """How long a thread may take from its start to its first line, where nobody knows whether it was started."""
@@ -98,13 +98,13 @@ class BackgroundWriter:
 
         Raises:
             SaveFailed: with the error of the write as its cause; or the write's own.
-            Fenced, AmbiguousCommit: the write ended with it. What to do then is another decision than
+            Fenced, AmbiguousCommit, ReplicasDiffer: the write ended with it. What to do then is another decision than
                 after a save that failed, so these come as themselves.
         """
         if self._error is None or (self._told and not again):
             return
         self._told = True
-        if isinstance(self._error, (Fenced, AmbiguousCommit, SaveFailed)):
+        if isinstance(self._error, (Fenced, AmbiguousCommit, ReplicasDiffer, SaveFailed)):
             raise self._error
         raise SaveFailed(
             f"The checkpoint of {self._what} was not saved: {self._error}",

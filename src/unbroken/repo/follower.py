@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from unbroken.errors import RankMissing
+from unbroken.errors import RankMissing, StoreUnavailable
 from unbroken.format import layout, ranks, wire
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
@@ -133,7 +133,10 @@ class _Knock:
         newest = fencing.highest(self.store)
         if newest and newest not in self.said:
             key = ranks.hello(newest, self.rank)
-            self.said[newest] = fencing.create_only(self.store, key, seal(self._hello(newest)))
+            try:
+                self.said[newest] = fencing.create_only(self.store, key, seal(self._hello(newest)))
+            except StoreUnavailable:
+                return None  # rank 0 tidies up the run meanwhile; it is said at the next look
         for epoch, ours in self.said.items():
             if ours and epoch == newest:
                 found = read(self.store, ranks.admission(epoch), Admission)

@@ -130,6 +130,10 @@ class RankWriter:
         """Return nothing: which checkpoints stay is for the coordinator to plan."""
         return []
 
+    def pinned(self) -> dict[Sequence, str]:
+        """Return nothing, as `commits`."""
+        return {}
+
     def retain(self, plan: RetentionPlan) -> None:
         """Delete nothing: only the coordinator deletes."""
 

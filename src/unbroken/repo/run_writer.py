@@ -104,8 +104,8 @@ class RunWriter:
                 signing_key=signing_key,
                 ranks=ranks,
             )
-            # Here nobody but a dead or a fenced process can have temporary files.
-            writer._take_pen(temporary_seconds=0.0)
+            # Here nobody but a dead or a fenced process can have temporary files, or another rank.
+            writer._take_pen(temporary_seconds=0.0 if ranks is None else TEMPORARY_SECONDS)
             if writer.coordinator is not None:
                 writer.coordinator.admit()
         except BaseException:

@@ -31,6 +31,7 @@ from unbroken.state.nodes import (
     children,
     escape,
 )
+from unbroken.state.parts import numbered_together, ranks_in
 from unbroken.state.places import Index, index
 from unbroken.state.snapshot import Bytes as Content
 from unbroken.state.snapshot import Component, Snapshot
@@ -225,10 +226,26 @@ def compare(
     `contents=False` leaves array contents aside. With `common_rows`, of arrays of which not the same rows
     are there (a ring that was declared in another way since) those are compared that both have.
     """
+    names = [*{**a.components, **b.components}]
+    if ranks_in(names):
+        return [
+            found
+            for group in numbered_together(names)
+            for found in _compare(a, b, group, contents=contents, common_rows=common_rows)
+        ]
+    return _compare(a, b, names, contents=contents, common_rows=common_rows)
+
+
+def _compare(
+    a: Snapshot, b: Snapshot, names: list[str], *, contents: bool, common_rows: bool
+) -> list[LeafDifference]:
     found: list[LeafDifference] = []
-    index_a, index_b = index(a), index(b)
+    index_a, index_b = (
+        index(Snapshot({name: one.components[name] for name in names if name in one.components}))
+        for one in (a, b)
+    )
     empty = Component("")
-    for name in {**a.components, **b.components}:
+    for name in names:
         left, right = a.components.get(name, empty), b.components.get(name, empty)
         sides = _Side(left, index_a), _Side(right, index_b)
         comparison = _Comparison(name, *sides, contents=contents, common_rows=common_rows)

@@ -46,6 +46,19 @@ def ranks_in(names: Iterable[str]) -> list[int]:
     return sorted({rank for name in names if (rank := split_name(name)[1]) is not None})
 
 
+def numbered_together(names: Iterable[str]) -> list[list[str]]:
+    """Return the components of a labelled snapshot in groups, within each of which numbers are unique."""
+    everybodys: list[list[str]] = []
+    own: dict[int, list[str]] = {}
+    for name in names:
+        rank = split_name(name)[1]
+        if rank is None:
+            everybodys.append([name])
+        else:
+            own.setdefault(rank, []).append(name)
+    return [*everybodys, *own.values()]
+
+
 def labelled(snapshot: Snapshot, rank: int, *, replicated: Collection[str]) -> Snapshot:
     """Return the snapshot with every component but the replicated ones under this rank's name.
 
@@ -98,15 +111,15 @@ def _renumber(component: Component, start: int) -> int:
         node = stack.pop()
         if node is None or isinstance(node, (bool, int, float, str)):
             continue
-        if isinstance(node, Identity) and node.id:
-            met.append(node)
-        elif isinstance(node, Ref):
+        if isinstance(node, Ref):
             refs.append(node)
+        elif isinstance(node, Identity) and node.id:
+            met.append(node)
         if not isinstance(node, Scope):  # one is another process, with numbers of its own
             stack.extend(reversed([child for _, child in children(node)]))
     numbers = {node.id: start + i for i, node in enumerate(met, 1)}
-    for node in met:
-        node.id = numbers[node.id]
+    for owner in met:
+        owner.id = numbers[owner.id]
     for ref in refs:
         # A number that nobody has is left as it is: whoever follows it says so.
         ref.to = numbers.get(ref.to, ref.to)

@@ -1,0 +1,91 @@
+"""What one process restores of a checkpoint that other numbers of processes may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from unbroken.engine.world import World
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import Manifest
+from unbroken.format.records import Commit
+from unbroken.repo.repository import Repository
+from unbroken.state.parts import split_name, view
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Digest
+
+ALONE = World(rank=0, size=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a checkpoint that is for one rank.
+
+    `components` are the names under which the checkpoint holds it; `birth` the document that its settings go
+    with, empty where there is none. `inexact` says what a changed number of ranks has cost; empty: nothing.
+    """
+
+    snapshot: Snapshot
+    components: tuple[str, ...]
+    birth: Digest | None
+    inexact: str = ""
+
+
+def load_share(repository: Repository, commit: Commit, world: World | None) -> Share:
+    """Return what is for one rank of the world, or for a process that is alone.
+
+    Raises:
+        CorruptObject: a part of it is damaged or missing.
+    """
+    me = world or ALONE
+    manifest = repository.manifest(commit)
+    names = tuple(_wanted(manifest, me))
+    snapshot = view(repository.load(commit, names), me.rank)
+    return Share(snapshot, names, _birth(manifest, commit, me), changed_size(len(manifest.ranks), me))
+
+
+def _wanted(manifest: Manifest, me: World) -> Iterable[str]:
+    for entry in manifest.documents.values():
+        owner = split_name(entry.component)[1]
+        if owner == me.rank or (owner is None and _is_for(entry.component, manifest, me)):
+            yield entry.component
+
+
+def _is_for(component: str, manifest: Manifest, me: World) -> bool:
+    # What a single process has written belongs to rank 0, but for what all hold.
+    return bool(manifest.ranks) or me.is_coordinator or component in me.replicated
+
+
+def _birth(manifest: Manifest, commit: Commit, me: World) -> Digest | None:
+    names = [part.birth for part in manifest.ranks] or [commit.birth]
+    name = names[me.rank] if me.rank < len(names) else ""
+    return Digest(name) if name else None
+
+
+def picked(snapshot: Snapshot, components: Collection[str] | None) -> Snapshot:
+    """Return some components of a rank's share, or all of it.
+
+    Raises:
+        ConfigError: it has none of a name that was asked for.
+    """
+    if components is None:
+        return snapshot
+    lacking = sorted(set(components) - snapshot.components.keys())
+    if lacking:
+        raise ConfigError(
+            f"This rank has no component {lacking[0]!r}.",
+            hint=f"It has: {', '.join(sorted(snapshot.components))}.",
+        )
+    return replace(snapshot, components={name: snapshot.components[name] for name in components})
+
+
+def changed_size(saved: int, me: World) -> str:
+    """Return what it costs that a checkpoint of `saved` ranks (0: of a process alone) goes on with others."""
+    before = max(saved, 1)
+    if before == me.size:
+        return ""
+    if me.size > before:
+        own = "starts with a state of its own that is new" if me.rank >= before else "keeps its own state"
+        return f"the number of ranks was {before} and is {me.size}: rank {me.rank} {own}"
+    gone = f"rank {me.size}" if before == me.size + 1 else f"the ranks {me.size} to {before - 1}"
+    return f"the number of ranks was {before} and is {me.size}: what {gone} had of its own is left out"

@@ -1,0 +1,71 @@
+"""The start of a training: wait for what is still being written, then find out from where to go on."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+
+from unbroken.engine.council import Member
+from unbroken.engine.faults import Traces
+from unbroken.engine.metadata import NOT_FINITE
+from unbroken.engine.recovery import Rebuilder
+from unbroken.engine.resume import Resumption, follow_run, resume_run
+from unbroken.engine.seat import Seat, voice_of
+from unbroken.engine.settings import Settings
+from unbroken.engine.source import Source
+from unbroken.engine.warnings import CompanionLeftWarning
+from unbroken.engine.world import World
+from unbroken.errors import CorruptObject
+from unbroken.repo.follower import Follower
+from unbroken.repo.repository import Repository
+
+
+def await_companion(repository: Repository) -> None:
+    """Let the last process's companion commit what it was given, which is then where the run goes on."""
+    left = repository.await_companion()
+    if left is not None:
+        warnings.warn(
+            f"{left} still writes the last checkpoint of the training that was killed, and is not waited for"
+            " any longer: the run goes on from the one before.",
+            CompanionLeftWarning,
+            stacklevel=4,
+        )
+
+
+def find_start(
+    repository: Repository,
+    seat: Seat,
+    source: Source,
+    settings: Settings,
+    world: World | None,
+    *,
+    segment: int,
+    rebuilder: Rebuilder | None,
+    traces: Traces,
+) -> Resumption:
+    """Find out from where the run goes on, alone or with the other ranks, and bring the live objects there.
+
+    Raises as `CheckpointEngine.resume` does.
+    """
+    if not isinstance(seat, Follower):
+        # What a rank has recorded says nothing of the others.
+        rebuilder = rebuilder if world is None else None
+        return resume_run(
+            repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
+            world=world, council=voice_of(seat),
+        )  # fmt: skip
+    assert world is not None
+    found = follow_run(repository, source, settings, segment=segment, world=world, council=Member(seat))
+    if found.commit is not None:
+        seat.checkpoints.build_on(found.commit, found.components)
+    return found
+
+
+def sick_at_first(repository: Repository, found: Resumption) -> frozenset[str] | None:
+    """Return what weights of the run were not finite when it began, as its checkpoints tell; None where it
+    begins only now."""
+    meta = found.meta
+    if meta is None and found.segment > 0 and (commits := repository.commits()):
+        with suppress(CorruptObject):
+            meta = repository.meta(commits[0])
+    return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))

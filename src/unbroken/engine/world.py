@@ -1,0 +1,94 @@
+"""The processes that train one run together, as one of them sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from unbroken.engine.schedule import Every
+from unbroken.errors import ConfigError
+from unbroken.repo.coordinator import Ranks
+
+REPLICATED = frozenset({"policy_weights", "target_weights", "optimizer_states", "scheduler_states"})
+"""What data-parallel training keeps the same on every rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Rank `rank` of `size` processes. Rank 0 is the coordinator: it decides when to save and from where to go on.
+
+    `replicated` names the components that are the same on every rank: they are written once, by rank 0, and
+    compared byte for byte at every save. All others are saved and restored per rank. Leave it empty for
+    ranks that train models, or shards, of their own.
+
+    `sync_timeout`: seconds that a rank may keep the others waiting in a save, its own write included.
+    `start_timeout`: seconds until all ranks are there, and have read what they go on from.
+
+    `agree` gives on every rank the answer of rank 0; each must call it equally often (a broadcast of a process
+    group). Without it ranks can only save at steps that all can tell by themselves: `Every(steps=…)`.
+
+    >>> World(rank=1, size=4).is_coordinator
+    False
+    """
+
+    rank: int
+    size: int
+    replicated: Collection[str] = REPLICATED
+    sync_timeout: float = 300.0
+    start_timeout: float = 600.0
+    agree: Callable[[bool], bool] | None = None
+
+    def __post_init__(self) -> None:
+        numbers: tuple[tuple[str, object, int], ...] = (("size", self.size, 1), ("rank", self.rank, 0))
+        for name, value, least in numbers:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}.",
+                    hint="Take rank and size from your launcher.",
+                )
+        if self.rank >= self.size:
+            raise ConfigError(
+                f"There is no rank {self.rank} among {self.size}.", hint="Ranks are counted from 0."
+            )
+        if isinstance(self.replicated, str):
+            raise ConfigError(
+                f"replicated must be a set of components, not {self.replicated!r}.",
+                hint=f"Write replicated={{{self.replicated!r}}}.",
+            )
+        object.__setattr__(self, "replicated", frozenset(self.replicated))
+        for name in ("sync_timeout", "start_timeout"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+                raise ConfigError(
+                    f"{name} must be a number of seconds above zero, not {value!r}.",
+                    hint="Leave it out for the default.",
+                )
+
+    @property
+    def is_coordinator(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def ranks(self) -> Ranks:
+        """What the repository needs to know of the world."""
+        return Ranks(
+            size=self.size,
+            replicated=frozenset(self.replicated),
+            sync_timeout=self.sync_timeout,
+            start_timeout=self.start_timeout,
+        )
+
+    def check_interval(self, every: Every) -> None:
+        """Raise ConfigError where ranks could not come to the same moment for a save."""
+        others = (every.seconds, every.episodes, every.max_loss, every.max_overhead)
+        if self.agree is None and any(value is not None for value in others):
+            raise ConfigError(
+                f"{self.size} ranks cannot agree on a moment for a save by {every}: each has its own clock and"
+                " episodes, and there is no process group to ask.",
+                hint="Give a number of steps: every=1000.",
+            )
+
+
+def usual(world: World | None) -> World | None:
+    """Return the world, None where a process is alone in it: then nothing has to be agreed on."""
+    return None if world is None or world.size == 1 else world

@@ -1,12 +1,13 @@
 # make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
 # make test     all tests
+# make exactness  every proof by killing there is: more than an hour
 # make check    lint, types, layering
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes
 #               (ONLY=a,c measures two parts and prints them)
 # make coverage branch coverage of the core
 # make clean    remove what these made
 
-.PHONY: demo test check coverage bench clean
+.PHONY: demo test exactness check coverage bench clean
 
 demo:
 	@scripts/install demo
@@ -14,6 +15,9 @@ demo:
 
 test:
 	@scripts/test
+
+exactness:
+	@scripts/test -m exactness
 
 check:
 	@scripts/check

@@ -15,6 +15,8 @@ import msgspec
 
 from benchmarks.records import (
     Job,
+    RanksJob,
+    RanksRow,
     RestoreJob,
     RestoreRow,
     Row,
@@ -48,6 +50,10 @@ def measure(job: Job, order: Order) -> Row:
         from benchmarks import training
 
         return training.measure(frames, folder, sizes)
+    if isinstance(job, RanksJob):
+        from benchmarks import ranks
+
+        return ranks.measure(folder, sizes)
     from benchmarks import restoring, saving, workloads
     from benchmarks.plan import CONTENDERS
 
@@ -75,6 +81,8 @@ def failed(job: Job, failure: str) -> Row:
         return RestoreRow(workload=job.workload, contender=name_of(job), failure=failure)
     if isinstance(job, StoreJob):
         return StoreRow(failure=failure)
+    if isinstance(job, RanksJob):
+        return RanksRow(failure=failure)
     return TrainingRow(failure=failure)
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.records import Limits, Load, RestoreRow, Results, Save, SaveRow, StoreRow, TrainingRow
+from benchmarks.records import (
+    Limits,
+    Load,
+    RanksRow,
+    RestoreRow,
+    Results,
+    Save,
+    SaveRow,
+    StoreRow,
+    TrainingRow,
+    WorldRow,
+)
 from benchmarks.spread import Spread
 from benchmarks.targets import OURS, blocked, durable, judge
 from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
@@ -45,6 +56,8 @@ def render(results: Results) -> str:
             parts += ["## DQN on Pong, with and without saves", _training(row, results)]
         if isinstance(row, StoreRow):
             parts += ["## The store of a growing run", _store(row)]
+        if isinstance(row, RanksRow):
+            parts += ["## Several ranks on one machine", _ranks(row)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -185,6 +198,32 @@ def _store(row: StoreRow) -> str:
         f"After {row.saves} saves: {_mb(row.size)}. Pruned: {pruned}."
         f" Live data: {_mb(row.live)}. Contents: {contents}."
     )
+
+
+def _ranks(row: RanksRow) -> str:
+    if row.failure:
+        return f"**Failed**: {row.failure}"
+    body = [
+        (
+            str(world.size),
+            _seconds(save.blocked for ranked in world.ranks for save in ranked.saves),
+            _seconds(save.durable for save in world.ranks[0].saves),
+            " to ".join(_mb(size) for size in _least_and_most(world)),
+            _seconds(save.own for save in world.ranks[0].saves),
+        )
+        for world in row.worlds
+    ]
+    head = ("ranks", "blocked s", "durable s", "written by one rank in one save", "coordinator's own s")
+    return (
+        f"Each rank saves {_mb(row.nbytes)} that change wholly and do not shrink, all to one disk. *Coordinator's own*:"
+        " what rank 0 spends on a save beside its own part and waiting for the others, retention included."
+        f" Contents: {_contents(verified=row.verified)}.\n\n" + _table(head, body)
+    )
+
+
+def _least_and_most(world: WorldRow) -> tuple[int, int]:
+    written = [save.written for ranked in world.ranks for save in ranked.saves]
+    return min(written), max(written)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from benchmarks import workloads
 from benchmarks.contenders import Contender
 from benchmarks.ours import Unbroken
 from benchmarks.peers import PEERS, DistributedAsync, Orbax, StableBaselines
-from benchmarks.records import Job, RestoreJob, SaveJob, StoreJob, TrainingJob
+from benchmarks.records import Job, RanksJob, RestoreJob, SaveJob, StoreJob, TrainingJob
 
 _ALL: tuple[type[Contender], ...] = (Unbroken, *PEERS)
 CONTENDERS = {kind.__name__: kind for kind in _ALL}
@@ -19,6 +19,7 @@ PARTS = {
     "e": "(a) and (c): loads",
     "sb3": "DQN on Pong with and without saves",
     "growth": "the store of a growing run after many saves",
+    "ranks": "1, 2, 4 and 8 ranks that save together",
 }
 _SAVED = {"a": (workloads.ATARI, workloads.GROWN), "b": (workloads.VECTORS,), "c": (workloads.MODEL,)}
 _AFTER_IDLENESS = (workloads.ATARI, workloads.MODEL)
@@ -32,7 +33,11 @@ def jobs(parts: Sequence[str], contenders: Collection[str] = CONTENDERS) -> list
     """Return what to measure, in order; contenders of one workload follow each other. Parts without
     contenders are measured whoever is asked for."""
     found = _all(parts)
-    return [job for job in found if isinstance(job, StoreJob | TrainingJob) or job.contender in contenders]
+    return [
+        job
+        for job in found
+        if isinstance(job, StoreJob | TrainingJob | RanksJob) or job.contender in contenders
+    ]
 
 
 def _all(parts: Sequence[str]) -> list[Job]:
@@ -42,6 +47,8 @@ def _all(parts: Sequence[str]) -> list[Job]:
             found.append(TrainingJob())
         elif part == "growth":
             found.append(StoreJob())
+        elif part == "ranks":
+            found.append(RanksJob())
         elif part == "e":
             for workload in (workloads.ATARI, workloads.MODEL):
                 found += [RestoreJob(workload, name) for name in _fit(workload) if name != _LOADS_ALIKE]

@@ -37,6 +37,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between its saves."""
     trainings: int
     """Trainings with saves, and as many without, in turn."""
+    rank_bytes: int
+    """Bytes of the array that each of several ranks saves."""
+    rank_saves: int
+    """Counted saves of each world of ranks."""
     threads: int
     """Threads that PyTorch computes with."""
 
@@ -56,6 +60,8 @@ FULL = Sizes(
     training_seconds=65.0,
     training_interval=30.0,
     trainings=2,
+    rank_bytes=64_000_000,
+    rank_saves=4,
     threads=2,
 )
 QUICK = Sizes(
@@ -73,6 +79,8 @@ QUICK = Sizes(
     training_seconds=1.0,
     training_interval=0.4,
     trainings=1,
+    rank_bytes=100_000,
+    rank_saves=2,
     threads=1,
 )
 
@@ -101,7 +109,11 @@ class TrainingJob(msgspec.Struct, frozen=True, tag="training"):
     """Train with and without saves, in turn."""
 
 
-Job = SaveJob | RestoreJob | StoreJob | TrainingJob
+class RanksJob(msgspec.Struct, frozen=True, tag="ranks"):
+    """Save with 1, 2, 4 and 8 ranks."""
+
+
+Job = SaveJob | RestoreJob | StoreJob | TrainingJob | RanksJob
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +220,43 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, tag="training"):
     failure: str = ""
 
 
-Row = SaveRow | RestoreRow | StoreRow | TrainingRow
+class RankedSave(msgspec.Struct, frozen=True, kw_only=True):
+    """One save of one rank."""
+
+    blocked: float
+    durable: float
+    """Seconds until the checkpoint of all ranks is committed."""
+    written: int
+    """Bytes of the packs that this rank has written."""
+    own: float
+    """Of rank 0: seconds beside its own part and waiting for others."""
+
+
+class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """All saves of one rank."""
+
+    saves: list[RankedSave]
+    verified: bool
+    """Whether what was loaded equals what was saved."""
+
+
+class WorldRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of a number of ranks."""
+
+    size: int
+    ranks: list[Ranked]
+
+
+class RanksRow(msgspec.Struct, frozen=True, kw_only=True, tag="ranks"):
+    """Saves of several ranks on one machine."""
+
+    nbytes: int = 0
+    worlds: list[WorldRow] = []
+    verified: bool = False
+    failure: str = ""
+
+
+Row = SaveRow | RestoreRow | StoreRow | TrainingRow | RanksRow
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

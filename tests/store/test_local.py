@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import ConfigError, ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
-from unbroken.store.base import SupportsAppend, SupportsChildren, SupportsLocalPath, SupportsSweep, append
+from unbroken.store.base import (
+    SupportsAppend,
+    SupportsChildren,
+    SupportsLocalPath,
+    SupportsSweep,
+    SupportsWords,
+    append,
+)
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
 from unbroken.store.publish import TEMPORARY
@@ -33,9 +40,30 @@ def test_abilities(tmp_path: Path) -> None:
     assert isinstance(store, SupportsLocalPath)
     assert isinstance(store, SupportsSweep)
     assert isinstance(store, SupportsAppend)
+    assert isinstance(store, SupportsWords)
 
 
 # Order
+
+
+def test_a_word_appears_whole_without_a_wait_for_the_disk(tmp_path: Path) -> None:
+    system = RecordingSystem()
+    store = LocalStore(tmp_path / "root", system=system)
+    store.put("there", b"")  # the root and its name are made by whoever opens the run
+    system.calls.clear()
+    assert store.say("words/k", b"x")
+    assert not store.say("words/k", b"y")
+    assert store.get("words/k") == b"x"
+    assert [call for call in system.calls if call[0] == "fsync"] == []
+    assert leftovers(tmp_path) == []
+
+
+def test_an_object_beside_a_word_gets_a_durable_directory(tmp_path: Path) -> None:
+    system = RecordingSystem()
+    store = LocalStore(tmp_path / "root", system=system)
+    store.say("words/k", b"x")
+    store.put("words/j", b"y")
+    assert ("fsync", str(tmp_path / "root")) in system.calls
 
 
 @pytest.mark.parametrize(("method", "naming"), [("put", "replace"), ("put_if_absent", "link")])

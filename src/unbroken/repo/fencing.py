@@ -107,6 +107,10 @@ def _numbers(store: ByteStore) -> set[Epoch]:
     return numbers
 
 
+def _put_if_absent(store: ByteStore, key: str, data: bytes) -> bool:
+    return store.put_if_absent(key, data)
+
+
 def highest(store: ByteStore) -> Epoch:
     """Return the newest epoch that was claimed, 0 if none was."""
     return Epoch(max(_numbers(store), default=0))
@@ -197,7 +201,9 @@ def low_water(store: ByteStore) -> Sequence:
         return Sequence(1)
 
 
-def create_only(store: ByteStore, key: str, data: bytes) -> bool:
+def create_only(
+    store: ByteStore, key: str, data: bytes, *, put: Callable[[ByteStore, str, bytes], bool] = _put_if_absent
+) -> bool:
     """Write an object that must not exist yet; return whether it now holds exactly `data`.
 
     A store can write and lose the answer. So after a refusal or a failure the object is read back:
@@ -207,7 +213,7 @@ def create_only(store: ByteStore, key: str, data: bytes) -> bool:
         StoreError: it was not written.
     """
     try:
-        if store.put_if_absent(key, data):
+        if put(store, key, data):
             return True
     except StoreError:
         try:

@@ -27,7 +27,7 @@ from unbroken.repo.rank_writer import RankWriter
 from unbroken.repo.rendezvous import Patience, Rendezvous, read
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, say
 from unbroken.types import Digest, Epoch, Step, WriteId
 
 
@@ -134,7 +134,7 @@ class _Knock:
         if newest and newest not in self.said:
             key = ranks.hello(newest, self.rank)
             try:
-                self.said[newest] = fencing.create_only(self.store, key, seal(self._hello(newest)))
+                self.said[newest] = fencing.create_only(self.store, key, seal(self._hello(newest)), put=say)
             except StoreUnavailable:
                 return None  # rank 0 tidies up the run meanwhile; it is said at the next look
         for epoch, ours in self.said.items():

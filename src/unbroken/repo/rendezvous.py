@@ -17,7 +17,7 @@ from unbroken.errors import CorruptObject, ObjectMissing, RankMissing
 from unbroken.format import ranks, wire
 from unbroken.repo import fencing
 from unbroken.repo.seal import seal, unseal
-from unbroken.store.base import ByteStore, SupportsLocalPath, children
+from unbroken.store.base import ByteStore, SupportsLocalPath, children, say
 from unbroken.types import Epoch
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Rendezvous:
             Fenced: the run was taken over.
         """
         fencing.check(self.store, self.claim)
-        fencing.create_only(self.store, key, seal(record))
+        fencing.create_only(self.store, key, seal(record), put=say)
 
     def hear(self, key: str, kind: type[wire.R]) -> wire.R | None:
         """Return a record, None as long as it is not there, or is being written.

@@ -165,6 +165,21 @@ class SupportsNotes(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsWords(Protocol):
+    """Can tell other processes something at less cost than an object takes that must outlive a power loss."""
+
+    def say(self, key: str, data: bytes) -> bool:
+        """Write a small object if there is none of this name; return whether it was written. It appears whole
+        or not at all, and a power loss may take it: only for what nobody needs when all processes are gone."""
+        ...
+
+
+def say(store: ByteStore, key: str, data: bytes) -> bool:
+    """Write a small object, if there is none of this name, for processes that live now."""
+    return store.say(key, data) if isinstance(store, SupportsWords) else store.put_if_absent(key, data)
+
+
 def note(store: ByteStore, key: str, data: bytes) -> None:
     """Write a small object of which a reader makes nothing if it is torn; spaces at its end mean nothing."""
     if isinstance(store, SupportsNotes):

@@ -44,7 +44,8 @@ class _Member:
 class Group:
     """Files on their way to their names. Must be closed, however it ends.
 
-    `failures(key)` turns what goes wrong with one object into the store's errors.
+    `failures(key)` turns what goes wrong with one object into the store's errors. A group that is not `durable`
+    never waits for the disk: its files appear whole or not at all, and a power loss may take them.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Group:
         *,
         system: System,
         failures: Callable[[str], AbstractContextManager[None]],
+        durable: bool = True,
     ) -> None:
+        self._durable = durable
         self._directories = directories
         self._publisher = publisher
         self._system = system
@@ -73,7 +76,8 @@ class Group:
         with self._failures(key):
             directory, draft = self._begin(key)
             self._publisher.fill(draft, data, directory=directory)
-            self._publisher.start_flush(draft, directory=directory)
+            if self._durable:
+                self._publisher.start_flush(draft, directory=directory)
         self._members.append(_Member(key, directory, draft))
         self._drafts += 1
 
@@ -127,7 +131,8 @@ class Group:
         return self._begin(key, attempts=attempts - 1)
 
     def _make_durable(self) -> None:
-        self._settle([partial(self._sync_name, path, key) for path, key in self._unsynced.items()])
+        names = self._unsynced.items() if self._durable else ()
+        self._settle([partial(self._sync_name, path, key) for path, key in names])
 
     def _settle(self, others: Sequence[Callable[[], None]] = ()) -> None:
         drafts = [member for member in self._members if isinstance(member.file, Draft)]
@@ -138,13 +143,15 @@ class Group:
         draft, member.file = member.file, None
         assert isinstance(draft, Draft)
         with self._failures(member.key):
-            member.file = self._publisher.settle(draft, directory=member.directory)
+            member.file = self._publisher.settle(draft, directory=member.directory, durable=self._durable)
 
     def _sync_name(self, path: str, key: str) -> None:
         with self._failures(key):
             self._directories.sync_name(path)
 
     def _sync_directories(self) -> None:
+        if not self._durable:
+            return
         last = {member.directory: member.key for member in self._members}
         run_together([partial(self._sync_directory, directory, key) for directory, key in last.items()])
 

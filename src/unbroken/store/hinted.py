@@ -82,6 +82,10 @@ class HintedStore:
         """See `ByteStore`."""
         return self._of(key).put_if_absent(key, data)
 
+    def say(self, key: str, data: bytes) -> bool:
+        """See `SupportsWords`."""
+        return base.say(self._of(key), key, data)
+
     def list(self, prefix: str = "") -> Names:
         """Return the keys below `prefix`, sorted: those of the store and the hints."""
         base.check_prefix(prefix)

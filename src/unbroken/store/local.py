@@ -119,6 +119,13 @@ class LocalStore:
             group.write(key, data)
             return group.create()
 
+    def say(self, key: str, data: bytes) -> bool:
+        """Write a small object if there is none of this name, without a wait for the disk; see `SupportsWords`."""
+        check_key(key)
+        with self._group(durable=False) as group:
+            group.write(key, data)
+            return group.create()
+
     def put_all(self, items: Iterable[tuple[str, Content]]) -> None:
         """Write the objects, each while its content is produced, with few waits for the disk in all.
 
@@ -213,11 +220,13 @@ class LocalStore:
         return sorted(swept)
 
     @contextmanager
-    def _group(self) -> Generator[Group, None, None]:
+    def _group(self, *, durable: bool = True) -> Generator[Group, None, None]:
         def failures(key: str) -> AbstractContextManager[None]:
             return self._failures("writing", key)
 
-        group = Group(self._directories, self._publisher, system=self._system, failures=failures)
+        group = Group(
+            self._directories, self._publisher, system=self._system, failures=failures, durable=durable
+        )
         try:
             yield group
         finally:

@@ -76,11 +76,12 @@ class Publisher:
         with self._dropped_on_error(draft, directory):
             self._system.start_flush(draft.file)
 
-    def settle(self, draft: Draft, *, directory: int) -> Temporary:
-        """Sync the file and close it."""
+    def settle(self, draft: Draft, *, directory: int, durable: bool = True) -> Temporary:
+        """Sync the file, unless it need not be `durable`, and close it."""
         with self._dropped_on_error(draft, directory):
-            # After a failed sync the pages may be dropped: never sync the same file again.
-            self._system.fsync(draft.file)
+            if durable:
+                # After a failed sync the pages may be dropped: never sync the same file again.
+                self._system.fsync(draft.file)
             found = os.fstat(draft.file)
         try:
             self._system.close(draft.file)

@@ -1,0 +1,62 @@
+"""A driver that is killed: every trial goes on from its own newest checkpoint and ends as if undisturbed.
+
+The experiment takes seconds, so Tune's own record, which is written every ten, knows of no checkpoint: what
+Tune alone would do is start all trials anew (faults L8, I7).
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unbroken.state.diff import compare
+
+from .drive import drive, final_states, trials
+
+pytest.importorskip("ray.tune")
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("undisturbed")
+    drive("cartpole.py", str(root), "-")
+    return root / "checkpoints"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("killed")
+    step = random.Random(4).randrange(9, 28)
+    drive("cartpole.py", str(root), "-", expect=-9, KILL_AT=str(step))
+    return root
+
+
+def differing(one: Path, other: Path) -> set[str]:
+    pairs = list(zip(final_states(one), final_states(other), strict=True))
+    assert len(pairs) == 3  # as many trials as were asked for, also after a restore (fault L6)
+    return {difference.place for a, b in pairs for difference in compare(a, b)}
+
+
+def test_all_trials_end_as_if_nothing_had_happened(undisturbed: Path, killed: Path, tmp_path: Path) -> None:
+    root = tmp_path / "resumed"
+    shutil.copytree(killed, root)
+    newest = [repository.commits()[0].step for repository in trials(root / "checkpoints")]
+    assert max(newest) > 4
+    told = drive("cartpole.py", str(root), "-")
+    assert "trials 3 errors 0" in told
+    for step in newest:
+        assert f"goes on at step {step} from the newest checkpoint" in told
+    assert "Tune's record knows no checkpoint" in told
+    assert differing(undisturbed, root / "checkpoints") == set()
+
+
+def test_with_a_part_left_cold_they_would_not(undisturbed: Path, killed: Path, tmp_path: Path) -> None:
+    root = tmp_path / "cold"
+    shutil.copytree(killed, root)
+    drive("cartpole.py", str(root), "optimizer")
+    assert any(place.startswith("policy/") for place in differing(undisturbed, root / "checkpoints"))

@@ -20,7 +20,13 @@ FRAMEWORKS: dict[str, str] = {
     "torch.distributed.tensor": "unbroken.capture.dtensor",
     "torch.distributed.fsdp": "unbroken.capture.fsdp",
 }
-"""Framework -> our module that holds its `POLICY`, in the order in which they are merged."""
+"""Framework, or part of one -> our module that holds its `POLICY`, in the order in which they are merged."""
+
+
+def describe(module: str, by: str) -> None:
+    """Have the policy of the module `by` merged where `module` is imported: for an adapter that has classes
+    of its own, which a person may hand to any other."""
+    FRAMEWORKS[module] = by
 
 
 @lru_cache(maxsize=16)

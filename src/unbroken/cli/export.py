@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import typer
 
+from unbroken.cli import pretrained
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.cli.target import run_of
@@ -52,18 +53,33 @@ def export(
     run: Annotated[
         str, typer.Argument(help="A run (its newest checkpoint), RUN@STEP, or a step's directory.")
     ],
-    to: Annotated[str, typer.Option(help="The file: .pt, .npz or .json decides what is written.")],
+    directory: Annotated[str, typer.Argument(help="With --to hf-dir: the directory to write.")] = "",
+    *,
+    to: Annotated[
+        str, typer.Option(help="The file: .pt, .npz or .json decides what is written. Or: hf-dir.")
+    ],
     component: Annotated[str, typer.Option(help="The component.")] = "policy_weights",
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what exists.")] = False,
+    shard_size: Annotated[
+        str, typer.Option(help="With --to hf-dir: the most that one file of weights holds.")
+    ] = "5GB",
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
     """Write one component as .pt (a state_dict), .npz (numpy arrays) or .json (plain values).
 
-    Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads.
+    Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads. With
+    `--to hf-dir DIR` it is a directory for `from_pretrained`: safetensors, and what was saved beside them.
     """
-    path = Path(to)
-    write = writer_for(to)
+    models = to == pretrained.NAME
+    if models != bool(directory):
+        raise ConfigError(
+            f"--to {to} writes {'a directory' if models else 'a file'}.",
+            hint="Write: unbroken export RUN --to hf-dir DIR" if models else f"Leave out {directory}.",
+        )
+    path = Path(directory or to)
+    shard = pretrained.shard_bytes(shard_size)
+    write = None if models else writer_for(to)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
     target = run_of(run)
@@ -77,19 +93,32 @@ def export(
         )
     # A policy's target networks are part of its state_dict, and a component of their own.
     wanted = {component, TARGETS} & names if component == "policy_weights" else {component}
-    written = replace_file(path, write, target.load(commit, sorted(wanted)), component)
-    checkpoint = target.place(commit)
-    result = Exported(
-        checkpoint, component, str(path), path.suffix[1:], written.entries, path.stat().st_size, written.load
-    )
-    count = counted(written.entries, NOUNS[path.suffix])
+    snapshot, checkpoint = target.load(commit, sorted(wanted)), target.place(commit)
+    if write is None:
+        written = pretrained.write_models(snapshot, component, path, shard=shard, force=force)
+        result = _exported(checkpoint, component, path, to, written, written.bytes)
+    else:
+        file = replace_file(path, write, snapshot, component)
+        result = _exported(checkpoint, component, path, path.suffix[1:], file, path.stat().st_size)
+    count = counted(result.entries, NOUNS.get(path.suffix, "tensor"))
     show(
         f"{component} of {checkpoint} -> {path} ({count}, {size(result.bytes)})",
-        *(f"To load: {line}" for line in written.load),
+        *(f"To load: {line}" for line in result.load),
         data=result,
         json=json,
     )
     return EXIT_OK
+
+
+def _exported(
+    checkpoint: str,
+    component: str,
+    path: Path,
+    form: str,
+    written: Written | pretrained.WrittenModels,
+    nbytes: int,
+) -> Exported:
+    return Exported(checkpoint, component, str(path), form, written.entries, nbytes, written.load)
 
 
 Writer = Callable[[Path, Snapshot, str], Written]

@@ -15,10 +15,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
-from unbroken.adapters.sb3 import session, verdicts
-from unbroken.adapters.sb3.attaching import kind_of
+from unbroken.adapters.sb3 import session
 from unbroken.adapters.sb3.environments import look_around
 from unbroken.adapters.sb3.workers import Answer, Workers
+from unbroken.capture import verdicts
+from unbroken.capture.attaching import kind_of
 from unbroken.capture.environments import How, Verdict
 from unbroken.errors import NotCapturable
 from unbroken.repo.repository import Repository

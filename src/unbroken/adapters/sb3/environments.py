@@ -15,9 +15,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 
-from unbroken.adapters.sb3.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.workers import Answer, Workers, workers_of
+from unbroken.capture.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.capture.environments import How, Verdict, known
 from unbroken.capture.source import setting_names
 from unbroken.errors import NotCapturable

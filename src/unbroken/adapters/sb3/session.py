@@ -16,13 +16,14 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from unbroken.adapters.sb3 import reaping, verdicts
+from unbroken.adapters.sb3 import reaping
 from unbroken.adapters.sb3.callbacks import below, called_every_step
 from unbroken.adapters.sb3.environments import look_around, processes, vectors
 from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import END, Position
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.training_loop import TrainingLoop
+from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every

@@ -10,13 +10,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from unbroken.adapters.sb3 import changes, verdicts, wording
+from unbroken.adapters.sb3 import changes, wording
 from unbroken.adapters.sb3.callbacks import with_state
 from unbroken.adapters.sb3.environments import Surroundings, seeds, worker_status
 from unbroken.adapters.sb3.outputs import record_outputs
 from unbroken.adapters.sb3.policy import training_policy
 from unbroken.adapters.sb3.position import Position
 from unbroken.adapters.sb3.reentry import plain_frequency
+from unbroken.capture import verdicts
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import ENVIRONMENTS, GraftSource
 from unbroken.engine.changes import Change, Verdict

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unbroken.adapters.sb3.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.adapters.sb3.policy import AGENT, worker_policy
+from unbroken.capture.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.capture.environments import Verdict, known
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import setting_names

@@ -1,0 +1,132 @@
+"""The callback of an RLlib run, and the function that a person configures it with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+from unbroken.adapters.rllib.session import Session
+from unbroken.adapters.rllib.supported import check_supported
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
+from unbroken.repo.retention import Best
+
+
+class CheckpointCallback(RLlibCallback):
+    """Saves an Algorithm and resumes it. Configured by `checkpoints`, which returns a class as RLlib wants it.
+
+    RLlib makes one instance in the process of the Algorithm, which saves, and one in each env runner, which
+    gives episodes names that are the same in every run.
+    """
+
+    settings: ClassVar[Settings | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session: Session | None = None
+        self.episodes = 0
+        """Episodes that this instance has named."""
+        self.lives = 0
+        """How many env runners had died when the one of this instance began; 0 for the first."""
+
+    @property
+    def report(self) -> ResumeReport | None:
+        """How the training started; None before it did, and in env runners."""
+        return self.session.report if self.session is not None else None
+
+    def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
+        """Resume. What is built by now is all that there will be."""
+        settings = type(self).settings
+        if settings is None:
+            raise ConfigError(
+                "CheckpointCallback has no settings.", hint='Use unbroken.rllib.checkpoints("runs/ppo").'
+            )
+        if algorithm.callbacks[-1] is not self:
+            raise ConfigError(
+                "A callback after unbroken.rllib.checkpoints(...) would change what it has restored.",
+                hint="Put it last in the list of callbacks.",
+            )
+        check_supported(algorithm)
+        if algorithm._trial_info is not None:
+            settings = replace(settings, job=f"{settings.job}-{algorithm.trial_id}")
+        session = Session(algorithm, settings)
+        session.open()
+        self.session = session
+
+    def on_episode_created(self, *, episode: Any, env_runner: Any = None, **kwargs: Any) -> None:
+        """Name the episode. RLlib draws names from the system's entropy, and buffers keep them."""
+        if env_runner is None or episode is None:
+            return
+        group = "eval" if env_runner.config.in_evaluation else "train"
+        life = f".{self.lives}" if self.lives else ""
+        episode.id_ = f"{group}-{env_runner.worker_index or 0}{life}-{self.episodes:010d}"
+        self.episodes += 1
+
+    def on_env_runners_recreated(
+        self,
+        *,
+        algorithm: Any,
+        env_runner_group: Any,
+        env_runner_indices: Sequence[int],
+        is_evaluation: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Let runners that took the place of dead ones not repeat what those did."""
+        if self.session is not None:
+            self.session.recreated(env_runner_group, env_runner_indices)
+
+
+def checkpoints(
+    root: str | os.PathLike[str],
+    *,
+    job: str = "",
+    every: Every | int = DEFAULT_EVERY,
+    keep_last: int = 5,
+    best: Best | None = None,
+    keep_first: bool = False,
+    resume: Resume = "auto",
+    worst_tier: WorstTier = "rebuilt",
+    strict: bool = False,
+    allow_changed: Collection[str] = (),
+    trust: bool = False,
+    document_format: DocumentFormat = "json",
+    staging: int | None = None,
+    writer: WriterKind = "thread",
+) -> type[CheckpointCallback]:
+    """Return a callback class for `AlgorithmConfig.callbacks()`; in a list of callbacks it stands last.
+
+    The Algorithm is saved at the ends of iterations only. `every` is a number of environment steps, over all
+    env runners and as RLlib counts them (`num_env_steps_sampled_lifetime`), or an `Every`; left out, a kill
+    costs at most 5 minutes of work. The other options are those of `unbroken.Settings`. Under Tune each trial is a
+    run of its own, named by its id.
+
+    Raises ConfigError where a setting cannot be used; `build_algo()` raises what resuming meets.
+
+    >>> import unbroken.rllib
+    >>> config.callbacks(unbroken.rllib.checkpoints("runs/ppo", every=10_000))  # doctest: +SKIP
+    """
+    settings = Settings(
+        root=root,
+        job=job,
+        every=every,
+        keep_last=keep_last,
+        best=best,
+        keep_first=keep_first,
+        resume=resume,
+        worst_tier=worst_tier,
+        strict=strict,
+        allow_changed=allow_changed,
+        trust=trust,
+        document_format=document_format,
+        staging=staging,
+        writer=writer,
+    )
+    # Env runners in other processes get it by value: nothing there knows this name.
+    return type("Checkpoints", (CheckpointCallback,), {"settings": settings, "__module__": __name__})

@@ -1,0 +1,186 @@
+"""One Algorithm of one run: its iterations on one side, the engine on the other.
+
+The clean point is the end of an iteration, when `train()` has done everything, callbacks included. What
+hears of it is an attribute of the instance, gone when the Algorithm is stopped; no class is touched.
+
+Not promised: a save within an iteration. An Algorithm that is stopped in the middle of one (an exception, a
+signal) goes on from the last end of one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unbroken.adapters.rllib import agent
+from unbroken.adapters.rllib.config import clock_warning
+from unbroken.adapters.rllib.environments import attach_again, look_around
+from unbroken.adapters.rllib.source import RECREATED, AlgorithmSource
+from unbroken.capture import verdicts
+from unbroken.capture.hooks import Hook
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import Settings
+
+SAMPLED = ("env_runners", "num_env_steps_sampled_lifetime")
+EPISODES = ("env_runners", "num_episodes_lifetime")
+
+_finished: dict[tuple[str, str], int] = {}
+"""How many trainings of each run this process has behind it."""
+
+
+class IterationLengthWarning(UserWarning):
+    """How long an iteration lasts depends on the clock, so that no two runs are equal."""
+
+
+class EnvRunnerRecreatedWarning(UserWarning):
+    """An env runner died and began anew: from here on the run is not the undisturbed one."""
+
+
+class Session:
+    """Resumes an Algorithm that was just built, and saves at the ends of its iterations."""
+
+    def __init__(self, algorithm: Any, settings: Settings) -> None:
+        self.report: ResumeReport | None = None
+        self._algorithm = algorithm
+        self._settings = settings
+        self._engine: CheckpointEngine | None = None
+        self._clean = True
+        """Whether the Algorithm stands between two iterations."""
+        self._saved_end = -1
+        """The step of the end that is saved, if nothing was trained since."""
+        self._metrics: Mapping[str, float] = {}
+        self._train = Hook(algorithm, "train", self._one_iteration, keeper=self)
+        self._cleanup = Hook(algorithm, "cleanup", self._stopped, keeper=self)
+        seen = settings.overridden(os.environ)
+        self._key = (os.path.abspath(os.fspath(seen.root)), seen.job)
+
+    @property
+    def step(self) -> int:
+        """How many environment steps were sampled over the whole run, as RLlib counts them."""
+        return int(self._algorithm.metrics.peek(SAMPLED, default=0))
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have ended over the whole run."""
+        return int(self._algorithm.metrics.peek(EPISODES, default=0))
+
+    def open(self) -> None:
+        """Restore, if there is anything, say so, and listen from here on."""
+        algorithm, settings = self._algorithm, self._settings.overridden(os.environ)
+        clocks = clock_warning(algorithm.config)
+        if clocks:
+            warnings.warn(
+                f"This run cannot be repeated exactly: {clocks}.", IterationLengthWarning, stacklevel=2
+            )
+        seed_buffer(algorithm)
+        kept = {} if settings.resume == "never" else verdicts.recorded(settings.root, settings.job)
+        self._around = around = look_around(algorithm, kept)
+        self._source = AlgorithmSource(algorithm, around)
+        engine = CheckpointEngine(self._source, self._settings, segment=_finished.get(self._key, 0))
+        report = engine.resume(step=self.step)
+        self._engine = engine
+        self.report = replace(report, also=(f"iteration {algorithm.training_iteration:,}",))
+        if report.finished:
+            self._saved_end = report.step
+        _say(self.report.text)
+        if not report.restored:
+            _say(*(f"unbroken: {name}: {verdict}" for name, verdict in around.says.items()))
+        self._train.install()
+        self._cleanup.install()
+        # After the engine's own, so before it: a script that never stops its Algorithm has an end as well.
+        atexit.register(self._at_exit)
+
+    def recreated(self, group: Any, indices: Sequence[int]) -> None:
+        """Env runners died, and RLlib has started others in their place."""
+        if self._engine is None:
+            return
+        progress = self._source.progress
+        for index in indices:
+            progress[RECREATED] += 1
+            group.foreach_env_runner(
+                agent.order(agent.begin_anew, progress[RECREATED]),
+                local_env_runner=False,
+                remote_worker_ids=[index],
+            )
+            attach_again(group, index, self._around.verdicts)
+        warnings.warn(
+            f"Env runners {', '.join(map(str, indices))} died at step {self.step:,} and began anew, each seeded"
+            " differently from the one before it. Their open episodes are lost: from here on the run is no longer"
+            " the one that nothing had disturbed.",
+            EnvRunnerRecreatedWarning,
+            stacklevel=2,
+        )
+
+    def _one_iteration(self, *args: Any, **kwargs: Any) -> Any:
+        self._clean = False
+        result = self._train.original(*args, **kwargs)
+        self._clean = True
+        self._metrics = metrics_of(result)
+        if self._engine is not None:
+            self._engine.step(self.step, episodes=self.episodes, metrics=self._metrics)
+        return result
+
+    def _stopped(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self._end()
+        finally:
+            result = self._cleanup.original(*args, **kwargs)
+        return result
+
+    def _end(self) -> None:
+        """Commit the end, if the Algorithm stands at one, and give the run back."""
+        self._train.remove()
+        self._cleanup.remove()
+        atexit.unregister(self._at_exit)
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        with engine:
+            if self._clean and self.step != self._saved_end:
+                engine.save(
+                    self.step,
+                    reason="end of training",
+                    position="end",
+                    episodes=self.episodes,
+                    metrics=self._metrics,
+                )
+            _finished[self._key] = _finished.get(self._key, 0) + 1
+
+    def _at_exit(self) -> None:
+        if getattr(sys, "last_value", None) is not None:
+            self._clean = False  # the script ended by an error: that is no end of its training
+        self._end()
+
+
+def seed_buffer(algorithm: Any) -> None:
+    """Seed the generator of the replay buffer, which RLlib leaves to the system's entropy, by the run's seed."""
+    buffer, seed = algorithm.local_replay_buffer, algorithm.config.seed
+    if seed is not None and isinstance(getattr(buffer, "rng", None), np.random.Generator):
+        buffer.rng = np.random.default_rng(seed)
+
+
+def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an iteration by names like ``env_runners/episode_return_mean``."""
+    found: dict[str, float] = {}
+    for group in ("env_runners", "evaluation/env_runners"):
+        values: Any = result
+        for key in group.split("/"):
+            values = values.get(key, {}) if isinstance(values, Mapping) else {}
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if name.startswith("episode_") and isinstance(value, (int, float, np.number)):
+                found[f"{group}/{name}"] = float(value)
+    return found
+
+
+def _say(*lines: str) -> None:
+    with suppress(OSError):  # a closed terminal is no reason to stop a training
+        sys.stderr.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,121 @@
+"""One Algorithm as the engine sees it: what is captured, in all its processes, and how it is laid over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unbroken.adapters.rllib import changes
+from unbroken.adapters.rllib.actors import LearnerActors, RunnerActors
+from unbroken.adapters.rllib.agent import constants, runner_roots, seeds
+from unbroken.adapters.rllib.callbacks import Callbacks
+from unbroken.adapters.rllib.config import settings_of
+from unbroken.adapters.rllib.environments import Surroundings
+from unbroken.adapters.rllib.policy import RUNNERS, driver_policy
+from unbroken.capture import verdicts
+from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.source import ENVIRONMENTS, GraftSource
+from unbroken.engine.changes import Change, Verdict
+from unbroken.engine.wording import Words
+from unbroken.state.graft import Graft
+from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.types import Fidelity, worse
+
+RECREATED = "env_runners_recreated"
+ACTORS = ("num_env_runners", "num_learners")
+
+
+class AlgorithmSource(GraftSource):
+    """Source over an Algorithm, its learners, env runners, replay buffer and callbacks, and the generators.
+
+    `progress` counts what the checkpoints of a run must know and RLlib does not keep.
+    """
+
+    def __init__(self, algorithm: Any, around: Surroundings) -> None:
+        self.progress: dict[str, int] = {RECREATED: 0}
+        self._algorithm = algorithm
+        self._around = around
+        roots: dict[str, object] = {
+            changes.CONFIG: settings_of(algorithm.config),
+            "environments": ", ".join(dict.fromkeys(around.names)),
+            "progress": self.progress,
+            **parts_of(algorithm),
+            "callbacks": Callbacks(algorithm.callbacks),
+            # Last: everything before may draw from them.
+            "generators": GlobalGenerators(),
+        }
+        super().__init__(
+            roots,
+            driver_policy(),
+            facts=self._known,
+            promises={ENVIRONMENTS: around.promise, RUNNERS: around.promise_of_runners},
+        )
+
+    def capture(self) -> Snapshot:
+        """Return the state, as `GraftSource` does; less is promised once an env runner has been lost."""
+        snapshot = super().capture()
+        lost = self.progress[RECREATED]
+        if lost and RUNNERS in snapshot.promises:
+            reason = f"{lost} env runners died and began anew, with the seed of none before them"
+            snapshot.promises[RUNNERS] = worse(
+                snapshot.promises[RUNNERS], Promise(Fidelity.APPROXIMATE, reason)
+            )
+        return snapshot
+
+    def judge(self, change: Change) -> Verdict:
+        """Say what becomes of a change. See `changes`."""
+        return changes.judge(change, self._around.settings)
+
+    def reword(self, place: str, words: Words) -> Words:
+        """Say it in the words of an RLlib script. See `changes`."""
+        return changes.reword(place, words)
+
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        """Lay a saved state over the Algorithm. Touches nothing."""
+        # Another number of actors is allowed by its setting, and met where they are.
+        kept = [
+            f"{name.removeprefix('num_')}/{name}" for name in ACTORS if f"{changes.CONFIG}/{name}" in keep
+        ]
+        return super().plan(saved, keep=[*keep, *kept], trusted=trusted)
+
+    def _known(self) -> dict[str, Any]:
+        algorithm = self._algorithm
+        known: dict[str, Any] = {
+            "algorithm": type(algorithm).__name__,
+            **verdicts.record(self._around.verdicts),
+        }
+        known["env_seeds"] = [seed for runner in _local_runners(algorithm) for seed in seeds(runner)]
+        known["worker_status"] = self._around.workers
+        learner = algorithm.learner_group._learner
+        optimizers = getattr(learner, "_named_optimizers", None)
+        if optimizers:
+            known["learning_rate"] = float(next(iter(optimizers.values())).param_groups[0]["lr"])
+        buffer = algorithm.local_replay_buffer
+        if buffer is not None and hasattr(buffer, "get_num_timesteps"):
+            known["buffer_rows"] = int(buffer.get_num_timesteps())
+        return known
+
+
+def parts_of(algorithm: Any) -> dict[str, object]:
+    """Return what an Algorithm consists of, by the names of the field."""
+    found: dict[str, object] = {**constants(), "algorithm": algorithm, "metrics": algorithm.metrics}
+    learners = algorithm.learner_group
+    if learners.is_local:
+        found["learner"] = learners._learner
+    else:
+        found["learners"] = LearnerActors(learners)
+    for prefix, group in (("", algorithm.env_runner_group), ("eval_", algorithm.eval_env_runner_group)):
+        if group is None:
+            continue
+        if group.local_env_runner is not None:
+            found |= runner_roots(group.local_env_runner, prefix)
+        if group.num_remote_env_runners():
+            found[f"{prefix}env_runners"] = RunnerActors(group)
+    if algorithm.local_replay_buffer is not None:
+        found["replay_buffer"] = algorithm.local_replay_buffer
+    return found
+
+
+def _local_runners(algorithm: Any) -> list[Any]:
+    group = algorithm.env_runner_group
+    return [group.local_env_runner] if group is not None and group.local_env_runner is not None else []

@@ -1,0 +1,125 @@
+"""Runs RLlib trainings in child processes for the tests, so that they can be killed.
+
+Imports once, then forks for every order that it reads, one JSON object a line; answers with the child's exit
+status. Each child is a driver of its own in the Ray that `RAY_ADDRESS` names; a resumed run gets its child from
+another runner than the killed one: another interpreter, with another hash seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.rllib.utils.numpy import convert_to_numpy
+
+import unbroken.rllib
+from tests.adapters.rllib import trainings
+from unbroken.adapters.rllib.source import AlgorithmSource
+
+
+def leave_cold(places: list[str]) -> None:
+    """Let restores forget these parts: they stay as the new process has built them."""
+    plan = AlgorithmSource.plan
+
+    def cold(self: AlgorithmSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+        return plan(self, saved, keep=[*keep, *places], trusted=trusted)
+
+    AlgorithmSource.plan = cold  # type: ignore[method-assign]
+
+
+def weights_of(module: Any) -> str:
+    """Return a digest of a module's tensors, target networks among them."""
+    state = convert_to_numpy(module.get_state(inference_only=False))
+    return hashlib.sha256(repr(sorted(_leaves("", state))).encode()).hexdigest()
+
+
+def _leaves(at: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [leaf for key, part in value.items() for leaf in _leaves(f"{at}/{key}", part)]
+    return [(at, np.ascontiguousarray(value).tobytes().hex())]
+
+
+def draws(actor: Any) -> dict[str, Any]:
+    """Return what every generator of a process gives next, and what its module and its environments hold."""
+    env = getattr(actor, "env", None)
+    return {
+        "python": random.random(),
+        "numpy": float(np.random.random()),  # noqa: NPY002 - the global generator is what is asked
+        "torch": torch.rand(1).item(),
+        "weights": weights_of(actor.module),
+        "resets": [np.asarray(one.reset()[0]).tolist() for one in env.unwrapped.envs]
+        if env is not None
+        else [],
+    }
+
+
+def train(order: dict[str, Any]) -> None:
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    leave_cold(order.get("cold", []))
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    config = getattr(trainings, order["case"])(order["runners"], **order.get("training", {}))
+    options: dict[str, Any] = {"every": 1, "keep_first": True, **order.get("options", {})}
+    if not order.get("without"):
+        config.callbacks(unbroken.rllib.checkpoints(order["root"], job="job", **options))
+    if "config" in order:
+        config.update_from_dict(order["config"])
+    algo = config.build_algo()
+    while algo.training_iteration < order["iterations"]:
+        algo.train()
+        session = getattr(algo.callbacks[-1], "session", None)
+        if session is not None:
+            # Where the run goes on from must not depend on the machine's load.
+            session._engine.wait()
+        if algo.training_iteration == order.get("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    if session_is_open(algo):
+        algo.callbacks[-1].session._end()
+    result: dict[str, Any] = {
+        "weights": weights_of(algo.learner_group._learner.module),
+        "here": draws(algo.env_runner) if algo.env_runner is not None else {},
+        "there": algo.env_runner_group.foreach_env_runner(draws, local_env_runner=False),
+        "buffer": float(algo.local_replay_buffer.rng.random()) if algo.local_replay_buffer is not None else 0,
+        "iteration": algo.training_iteration,
+    }
+    Path(order["out"]).write_text(json.dumps(result))
+    algo.stop()
+    ray.shutdown()
+
+
+def session_is_open(algo: Any) -> bool:
+    return getattr(algo.callbacks[-1], "session", None) is not None
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            with open(order["log"], "ab", buffering=0) as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            try:
+                train(order)
+            except BaseException:  # noqa: BLE001 - told, and the child ends
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Small trainings for the tests of the adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
+
+BUFFER = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 150, "alpha": 0.6, "beta": 0.4}
+NET = {"fcnet_hiddens": [8]}
+
+
+def new(config: Callable[[], AlgorithmConfig]) -> AlgorithmConfig:
+    return config()
+
+
+def ppo(runners: int, *, env: str = "CartPole-v1", envs: int = 2, **training: Any) -> Any:
+    config: Any = new(PPOConfig).environment(env).rl_module(model_config=NET)
+    config.training(train_batch_size=64, minibatch_size=32, num_epochs=2, **training)
+    return usual(config, runners, envs)
+
+
+def dqn(runners: int, **training: Any) -> Any:
+    config: Any = new(DQNConfig).environment("CartPole-v1").rl_module(model_config=NET)
+    config.training(
+        train_batch_size=16, num_steps_sampled_before_learning_starts=30, replay_buffer_config={**BUFFER},
+        target_network_update_freq=25, n_step=(1, 3), **training,
+    )  # fmt: skip
+    config.reporting(min_sample_timesteps_per_iteration=40)
+    return usual(config, runners, 1)
+
+
+def sac(runners: int, **training: Any) -> Any:
+    config: Any = new(SACConfig).environment("Pendulum-v1").rl_module(model_config=NET)
+    config.training(
+        train_batch_size_per_learner=16, num_steps_sampled_before_learning_starts=30,
+        replay_buffer_config={**BUFFER}, **training,
+    )  # fmt: skip
+    config.reporting(min_sample_timesteps_per_iteration=40)
+    return usual(config, runners, 1)
+
+
+def usual(config: Any, runners: int, envs: int) -> Any:
+    config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs)
+    config.reporting(min_time_s_per_iteration=0)
+    config.debugging(seed=7, log_level="ERROR")
+    return config

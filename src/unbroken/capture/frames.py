@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ENDED = -2
 _FUNCTION = "<function>"
+_ANEW = "<anew>"
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ class FrameCodec:
         why = now.obstacle(first)
         if why:
             walk.note("approximate", f"the generator {value.__qualname__} starts anew: {why}.")
+            payload[_ANEW] = True
         else:
             payload |= {name: walk.child(name, held) for name, held in now.variables.items()}
         return Dict(v=payload)
@@ -182,6 +184,9 @@ class FrameCodec:
             graft.note(
                 "changed", f"{fields.get(_FUNCTION)} was saved; the program's {twin.__qualname__} stays."
             )
+            return twin
+        if fields.get(_ANEW) is True:
+            graft.note("changed", f"the generator {twin.__qualname__} starts anew.")
             return twin
         held = stand_of(twin).variables
         for name, node in fields.items():

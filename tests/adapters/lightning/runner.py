@@ -24,9 +24,14 @@ import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
 
 from tests.adapters.lightning import trainings
+from unbroken.adapters.lightning.fit_loop import Place
+from unbroken.adapters.lightning.session import Session
 from unbroken.adapters.lightning.source import FitSource
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.lightning import CheckpointCallback
+from unbroken.lightning import CheckpointCallback, Every
+
+GRADIENTS = "gradients"
+"""What `leave_cold` takes beside places: every gradient."""
 
 
 class Killer(ProgressBar):
@@ -58,6 +63,15 @@ def leave_cold(places: list[str]) -> None:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     FitSource.plan = cold  # type: ignore[method-assign]
+    if GRADIENTS in places:
+        begin = Session.begin
+
+        def without_gradients(self: Session) -> Place:
+            place = begin(self)
+            self._trainer.lightning_module.zero_grad()
+            return place
+
+        Session.begin = without_gradients  # type: ignore[method-assign]
 
 
 def result_of(module: Any, trainer: Any, ours: CheckpointCallback) -> dict[str, Any]:
@@ -85,7 +99,8 @@ def train(order: dict[str, Any]) -> None:
     wait_for_saves()
     callbacks: list[Callback]
     module, options, others = getattr(trainings, order["case"])(**order.get("options", {}))
-    ours = CheckpointCallback(order["root"], job="job", every=order["every"], keep_last=1000)
+    every = Every(**order["every"]) if isinstance(order["every"], dict) else order["every"]
+    ours = CheckpointCallback(order["root"], job="job", every=every, keep_last=1000)
     callbacks = [*others] if order.get("without") else [ours, *others]
     if order.get("kill") is not None:
         callbacks.append(Killer(order["kill"]))

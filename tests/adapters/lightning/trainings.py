@@ -39,10 +39,11 @@ class Ring:
 
 
 class Experience(IterableDataset[tuple[Tensor, ...]]):
-    """Collects some steps, then yields one batch."""
+    """Collects some steps, then yields one batch, or its samples one after the other."""
 
-    def __init__(self, module: DqnModule) -> None:
+    def __init__(self, module: DqnModule, *, single: bool) -> None:
         self.module = module
+        self.single = single
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         module = self.module
@@ -51,14 +52,20 @@ class Experience(IterableDataset[tuple[Tensor, ...]]):
                 module.play()
             rows = module.rng.integers(0, len(module.buffer), 32)
             buffer = module.buffer
-            yield tuple(map(torch.as_tensor, (buffer.obs[rows], buffer.following[rows], buffer.rest[rows])))
+            columns = (buffer.obs[rows], buffer.following[rows], buffer.rest[rows])
+            if self.single:
+                for row in zip(*columns, strict=True):
+                    yield tuple(map(torch.as_tensor, row))
+            else:
+                yield tuple(map(torch.as_tensor, columns))
 
 
 class DqnModule(lightning.LightningModule):
     """DQN with everything in the module, collected while data is fetched."""
 
-    def __init__(self, *, manual: bool = False, lr: float = 1e-3) -> None:
+    def __init__(self, *, manual: bool = False, single: bool = False, lr: float = 1e-3) -> None:
         super().__init__()
+        self.single = single
         self.automatic_optimization = not manual
         self.lr = lr
         self.net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
@@ -118,7 +125,7 @@ class DqnModule(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def train_dataloader(self) -> Any:
-        return DataLoader(Experience(self), batch_size=None)
+        return DataLoader(Experience(self, single=self.single), batch_size=32 if self.single else None)
 
 
 class Regression(lightning.LightningModule):

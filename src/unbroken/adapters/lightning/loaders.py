@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import (
     BatchSampler,
-    DataLoader,
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import (
+    _InfiniteConstantSampler,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 
 from unbroken.state.nodes import Value
 from unbroken.state.policy import Captor
@@ -91,15 +94,32 @@ def _drawn_at_once(sampler: Any) -> bool:
     return type(sampler) in _DRAWN_AT_ONCE
 
 
-def in_workers(loaders: Iterable[object]) -> str:
-    """Return why the position of loaders with worker processes does not come back; empty without any."""
-    found = [loader for loader in loaders if isinstance(loader, DataLoader) and loader.num_workers > 0]
-    if not found:
-        return ""
-    count = sum(loader.num_workers for loader in found)
+def out_of_reach(iterators: Iterable[Any]) -> list[str]:
+    """Return what of the loaders' passes does not come back where an epoch is continued in the middle, with
+    the reasons."""
+    found: list[str] = []
+    for iterator in iterators:
+        if isinstance(iterator, _MultiProcessingDataLoaderIter):
+            found.append(_in_workers(iterator))
+        elif type(iterator) is _SingleProcessDataLoaderIter:
+            held: Any = iterator
+            sampler = getattr(held._index_sampler, "sampler", held._index_sampler)
+            if (
+                isinstance(held._sampler_iter, GeneratorType)
+                and type(sampler) is not _InfiniteConstantSampler
+            ):
+                found.append(
+                    f"the order of {type(sampler).__name__} is made up while it goes along, in a function with"
+                    " `yield`, so an epoch that is continued in the middle begins it anew"
+                )
+    return found
+
+
+def _in_workers(iterator: Any) -> str:
     return (
-        f"num_workers={count}: what worker processes have fetched ahead and how far they are cannot be reached,"
-        " so an epoch that is continued in the middle starts its data anew; num_workers=0 is exact"
+        f"num_workers={iterator._num_workers}: what worker processes have fetched ahead, and how far they are,"
+        " cannot be reached, so an epoch that is continued in the middle begins its data anew; num_workers=0 is"
+        " exact"
     )
 
 
@@ -110,18 +130,11 @@ class WorkersCaptor:
         return frozenset()
 
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
-        walk.note("approximate", in_workers_of(obj))
+        walk.note("approximate", _in_workers(obj))
         return {}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
         """Nothing to write."""
-
-
-def in_workers_of(iterator: Any) -> str:
-    return (
-        f"its {iterator._num_workers} workers fetch ahead in processes of their own, so an epoch that is"
-        " continued in the middle starts its data anew; num_workers=0 is exact"
-    )
 
 
 _captor = WorkersCaptor()

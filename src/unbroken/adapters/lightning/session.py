@@ -19,15 +19,13 @@ from lightning.pytorch.callbacks import Callback
 from unbroken.adapters.lightning import files
 from unbroken.adapters.lightning.callbacks import callbacks_of
 from unbroken.adapters.lightning.fit_loop import FitLoop, Place
-from unbroken.adapters.lightning.loaders import LOADERS, in_workers
-from unbroken.adapters.lightning.source import FitSource, parts, train_loaders
+from unbroken.adapters.lightning.source import FitSource, parts
 from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError
 from unbroken.state.snapshot import Promise
-from unbroken.types import Fidelity
 
 _finished: dict[tuple[str, str], int] = {}
 """How many trainings of each run this process has behind it."""
@@ -92,9 +90,6 @@ class Session:
         trainer = self._trainer
         self._set_up_validation()
         promises = self.watch()
-        workers = in_workers(train_loaders(trainer))
-        if workers:
-            promises[LOADERS] = Promise(Fidelity.APPROXIMATE, workers)
         self._source = source = FitSource(trainer, self._ours, promises)
         engine = self._engine(source)
         report = engine.resume(step=trainer.global_step)
@@ -105,8 +100,6 @@ class Session:
             report = replace(report, goes_on_to=wanted)
         self.report = report
         self._say(report.text)
-        if workers and not report.restored:
-            self._say(f"unbroken: {workers}")
         return place if report.restored else Place.START
 
     def at_batch(self) -> None:

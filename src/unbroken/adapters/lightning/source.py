@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback
 
 from unbroken.adapters.lightning.callbacks import callbacks_of, with_state
 from unbroken.adapters.lightning.fit_loop import Place
-from unbroken.adapters.lightning.loaders import take_out_orders
+from unbroken.adapters.lightning.loaders import LOADERS, out_of_reach, take_out_orders
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.members import plan_with_members
@@ -24,6 +24,7 @@ from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.types import Fidelity
 
 SETTINGS = frozenset(
     {
@@ -64,7 +65,12 @@ class FitSource(GraftSource):
             self._live["datamodule"] = data
         if validation is not None:
             self._live["validation"] = validation
-        super().__init__(self._live, policy, facts=self._known, promises=promises)
+        self._stand()
+        known = dict(promises)
+        lost = out_of_reach(getattr(self._passes._iterator, "iterators", ()))
+        if lost:
+            known[LOADERS] = Promise(Fidelity.APPROXIMATE, "; ".join(lost))
+        super().__init__(self._live, policy, facts=self._known, promises=known)
 
     def capture(self) -> Snapshot:
         """Return the state, as `GraftSource` does."""
@@ -123,7 +129,7 @@ class FitSource(GraftSource):
 
 def parts(trainer: Trainer) -> Iterator[tuple[str, object]]:
     """Yield (name, value) for what a person keeps in the module, the data, and the callbacks of a training."""
-    loaders = [*train_loaders(trainer), *_flattened(trainer.fit_loop.epoch_loop.val_loop)]
+    loaders = [*_flattened(trainer.fit_loop), *_flattened(trainer.fit_loop.epoch_loop.val_loop)]
     holders: list[tuple[str, object]] = [("module", trainer.lightning_module)]
     holders += [("datamodule", getattr(trainer, "datamodule", None))]
     holders += [("dataset", getattr(loader, "dataset", None)) for loader in loaders]
@@ -135,11 +141,6 @@ def parts(trainer: Trainer) -> Iterator[tuple[str, object]]:
                 yield from ((f"{of}.{name}[{i}]", item) for i, item in enumerate(value[:_MOST]))
             elif isinstance(value, dict):
                 yield from ((f"{of}.{name}[{key!r}]", item) for key, item in list(value.items())[:_MOST])
-
-
-def train_loaders(trainer: Trainer) -> list[Any]:
-    """Return the data loaders that training batches come from; none before they are set up."""
-    return _flattened(trainer.fit_loop)
 
 
 def _flattened(loop: Any) -> list[Any]:

@@ -1,0 +1,165 @@
+"""The proof: an undisturbed run (U), the same killed and resumed in another process (R), and resumed with
+one part left cold (C). R is U bit for bit; C is not, or the test would prove nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unbroken.capture.volatile import without_clocks
+from unbroken.repo.repository import Repository
+from unbroken.state.diff import compare
+
+pytest.importorskip("lightning")
+
+HERE = Path(__file__).parents[3]
+FREELY = {"seconds": 1e-6}
+"""At every batch: in the middle of an accumulation of gradients, too."""
+
+
+class Runner:
+    """Another interpreter that runs trainings in children of its own."""
+
+    def __init__(self, hash_seed: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.adapters.lightning.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=HERE,
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+
+    def run(self, **order: Any) -> int:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(order) + "\n")
+        stdin.flush()
+        return int(stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def first() -> Iterator[Runner]:
+    runner = Runner(1)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[Runner]:
+    runner = Runner(2)
+    yield runner
+    runner.close()
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kill` counts batches. Each of `cold` is left cold in a run of its own."""
+
+    name: str
+    kill: int
+    every: int | dict[str, float]
+    trainer: dict[str, Any]
+    cold: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, str(self.kill), *self.options])
+
+
+DQN = {"max_steps": 60}
+IN_THREES = {"max_steps": 8, "accumulate_grad_batches": 3}
+CASES = [
+    Case(
+        "dqn", 33, 7, DQN,
+        ("module/buffer", "module/env", "generators", "loop/_data_fetcher/batches", "optimizers", "module/rng"),
+    ),
+    Case("dqn", 13, FREELY, IN_THREES, ("gradients",)),
+    Case("regression", 18, 5, {"max_epochs": 4}, ("generators", "passes")),
+]  # fmt: skip
+MORE = [
+    Case("dqn", 44, 5, DQN, ("module/epsilon", "schedulers", "module/target", "module/obs", "module/returns")),
+    Case("dqn", 1, 1, DQN, ()),
+    Case("dqn", 31, 4, DQN, ("module/buffer",), {"single": True}),
+    Case("dqn", 59, 1, DQN, ("module/epsilon",)),
+    Case("dqn", 13, FREELY, {"max_steps": 8}, ("module/epsilon",), {"manual": True}),
+    Case("dqn", 14, FREELY, IN_THREES, ("optimizers",)),
+    Case("regression", 6, 1, {"max_epochs": 3}, ("generators",)),
+    Case("regression", 12, 1, {"max_epochs": 3}, ("optimizers",)),
+    Case("regression", 13, 1, {"max_epochs": 3}, ("schedulers",)),
+    Case("regression", 14, 3, {"max_steps": 20}, ("passes",)),
+    Case("regression", 10, 1, {"max_epochs": 3, "val_check_interval": 2}, ("generators",)),
+    Case("regression", 9, 1, {"max_epochs": 3, "limit_train_batches": 4}, ("generators",)),
+    Case("regression", 9, 1, {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}, ("generators",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(case, marks=pytest.mark.exactness) for case in MORE)], ids=str
+)
+def test_a_killed_run_ends_as_the_undisturbed_one(
+    case: Case, first: Runner, second: Runner, tmp_path: Path
+) -> None:
+    order: dict[str, Any] = {
+        "case": case.name, "every": case.every, "trainer": case.trainer, "options": case.options,
+        "log": str(tmp_path / "log"),
+    }  # fmt: skip
+
+    def said() -> str:
+        return (tmp_path / "log").read_text()
+
+    def run(runner: Runner, name: str, **more: Any) -> int:
+        return runner.run(**order, root=str(tmp_path / name), out=str(tmp_path / f"{name}.json"), **more)
+
+    def result(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / f"{name}.json").read_text())
+        found.pop("report")
+        return found
+
+    assert run(first, "U") == 0, said()
+    assert run(first, "R", kill=case.kill) == -9, said()
+    for number in range(len(case.cold)):
+        subprocess.run(["cp", "-r", tmp_path / "R", tmp_path / f"C{number}"], check=True)
+    assert run(second, "R") == 0, said()
+    assert "goes on at step" in said()
+    assert "approximate" not in said()
+
+    assert result("R") == result("U")
+    assert differences(tmp_path / "U", tmp_path / "R") == []
+    for number, part in enumerate(case.cold):
+        assert run(second, f"C{number}", cold=[part]) == 0, said()
+        assert result(f"C{number}") != result("U"), f"{part} left cold changes nothing"
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    states = []
+    for root in (one, other):
+        repository = Repository.open(root, "job")
+        commit = repository.commits()[0]
+        assert commit.position == "end"
+        states.append(repository.load(commit))
+    return [str(d) for d in without_clocks(compare(*states), *states)]
+
+
+@pytest.mark.parametrize(("name", "trainer"), [("dqn", DQN), ("regression", {"max_epochs": 3})])
+def test_the_callback_changes_nothing_by_being_there(
+    name: str, trainer: dict[str, Any], first: Runner, tmp_path: Path
+) -> None:
+    order: dict[str, Any] = {"case": name, "trainer": trainer, "every": 1, "log": str(tmp_path / "log")}
+    assert first.run(**order, root=str(tmp_path / "a"), out=str(tmp_path / "with")) == 0
+    assert first.run(**order, root=str(tmp_path / "b"), out=str(tmp_path / "without"), without=True) == 0
+    saved, unsaved = (json.loads((tmp_path / name).read_text()) for name in ("with", "without"))
+    assert saved.pop("report") != unsaved.pop("report")
+    assert saved == unsaved

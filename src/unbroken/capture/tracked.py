@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.capture.delegate import delegate_of
 from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.process_group import unwrapped
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.capture.watched import WatchedEnvironments
@@ -72,7 +73,7 @@ class Tracked:
                     f"{name} is a {type(value).__name__}, which cannot be changed in place.",
                     hint=f"Keep it in run.vars.{name}.",
                 )
-            self.objects[name] = value
+            self.objects[name] = unwrapped(value)
 
     def source(self) -> TrackedSource:
         """Return the source over what is tracked now. An environment of no known family is tried out first."""

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from unbroken.capture.process_group import unwrapped
+
 _KINDS = (
     ("numpy", ("ndarray",)),
     ("numpy.random", ("Generator", "RandomState", "BitGenerator")),
@@ -78,10 +80,13 @@ def _loaded_kinds() -> tuple[type, ...]:
 
 
 def _part(value: Any, known: set[int]) -> bool:
-    """Whether the value only shows the memory of something known, or wraps a known environment."""
-    base = getattr(value, "base", None)
-    inner = getattr(value, "unwrapped", None)
-    return (base is not None and id(base) in known) or (inner is not None and id(inner) in known)
+    """Whether the value only shows the memory of something known, or wraps a known environment or module."""
+    inner = unwrapped(value)
+    return any(
+        id(part) in known
+        for part in (getattr(value, "base", None), getattr(value, "unwrapped", None), inner)
+        if part is not None
+    )
 
 
 def _reachable(roots: Iterable[object]) -> set[int]:

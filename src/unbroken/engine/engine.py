@@ -54,6 +54,7 @@ from unbroken.errors import (
     CorruptObject,
     InternalError,
     NotCapturable,
+    RankMissing,
     SaveFailed,
     StoreError,
     UnbrokenError,
@@ -459,9 +460,9 @@ class CheckpointEngine:
 
         try:
             carry(committed)
-        except (CorruptObject, InternalError, SaveFailed) as error:
+        except (CorruptObject, InternalError, RankMissing, SaveFailed) as error:
             if isinstance(source, RemembersRows):
-                source.forget()  # what it built on cannot be trusted
+                source.forget()  # what it built on cannot be trusted, or may be gone
             if isinstance(error, SaveFailed):
                 run.lose_pen()
             raise
@@ -490,6 +491,11 @@ class CheckpointEngine:
         # What failed is due again at once: training must not go on unsaved because someone caught this.
         self._requested = self._requested or "the save before failed"
         self._writer.check()
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save is still being written."""
+        return self._writer.busy
 
     def wait(self) -> None:
         """Wait until nothing is being written any more.

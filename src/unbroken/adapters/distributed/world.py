@@ -7,14 +7,11 @@ point. All else goes through the store, where a rank that has stopped costs a ti
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from unbroken.adapters.distributed.launcher import rank_and_size
+from unbroken.capture.process_group import broadcaster, initialized
 from unbroken.engine.world import REPLICATED, World
-from unbroken.errors import RankMissing
 
 
 def world(
@@ -33,7 +30,7 @@ def world(
     Raises:
         ConfigError: the launcher's variables contradict each other.
     """
-    dist = _initialized()
+    dist = initialized()
     if dist is not None:
         agree = None
         if dist.get_world_size() > 1:
@@ -50,37 +47,3 @@ def world(
     return World(
         rank=rank, size=size, replicated=replicated, sync_timeout=sync_timeout, start_timeout=start_timeout
     )
-
-
-def _initialized() -> Any:
-    """Return torch.distributed if a process group exists. torch is not imported for the question."""
-    if "torch.distributed" not in sys.modules:
-        return None
-    dist: Any = sys.modules["torch.distributed"]
-    return dist if dist.is_available() and dist.is_initialized() else None
-
-
-def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
-    """Return a function that gives on every rank what rank 0 has called it with.
-
-    Training's own group is left alone: a collective of ours between two of its would be taken for one of its.
-
-    Raises (the function): RankMissing where the others do not come within `timeout` seconds.
-    """
-    import torch
-
-    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
-    flag = torch.zeros(1, dtype=torch.uint8)
-
-    def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
-        flag.fill_(int(wish))
-        try:
-            dist.broadcast(flag, src=0, group=group)
-        except RuntimeError as error:
-            raise RankMissing(
-                f"The ranks did not meet to agree on a save: {error}",
-                hint="Every rank has to come to the same clean points.",
-            ) from error
-        return bool(flag.item())
-
-    return agree

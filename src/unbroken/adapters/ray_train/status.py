@@ -1,0 +1,47 @@
+"""What a worker says of itself with a report: epoch, seed of its environment, rollouts, place in a queue, …
+
+It stands in `meta.json` under `worker_status`, one entry a rank, and comes back to the rank after a resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbroken.errors import ConfigError
+
+TAKEN = ("rank", "pid", "host", "bytes", "worker_status")
+"""What every entry has anyway, by which nothing else can go."""
+
+
+def checked(facts: Mapping[str, object]) -> dict[str, Any]:
+    """Return facts as they can be written in JSON.
+
+    >>> checked({"epoch": 3, "env_seed": None})
+    {'epoch': 3, 'env_seed': None}
+
+    Raises:
+        ConfigError: a name is taken, or a value is more than a plain fact.
+    """
+    for name in facts:
+        if name in TAKEN:
+            raise ConfigError(
+                f"{name} stands in every worker's status already.", hint="Report it by another name."
+            )
+    return {name: _plain(name, value) for name, value in facts.items()}
+
+
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_plain(name, part) for part in value]
+    item = getattr(value, "item", None)  # a number of numpy or torch
+    if callable(item) and getattr(value, "size", None) in (1, None) and getattr(value, "ndim", 1) == 0:
+        value = item()
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float and value - value == 0.0:  # JSON has no NaN and no infinity
+        return value
+    raise ConfigError(
+        f"{name}={value!r:.80} is no plain fact about a worker.",
+        hint="Report numbers, strings and lists of them; state belongs to what is tracked.",
+    )

@@ -1,0 +1,60 @@
+"""The process group of torch.distributed, where training has one, used for one thing: to agree on a save.
+
+torch is not imported for the question whether there is one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from unbroken.errors import RankMissing
+
+
+def initialized() -> Any:
+    """Return `torch.distributed` if a process group exists, else None."""
+    if "torch.distributed" not in sys.modules:
+        return None
+    dist: Any = sys.modules["torch.distributed"]
+    return dist if dist.is_available() and dist.is_initialized() else None
+
+
+def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
+    """Return a function that gives on every rank what rank 0 has called it with.
+
+    Training's own group is left alone: a collective of ours between two of its would be taken for one of its.
+
+    Raises (the function): RankMissing where the others do not come within `timeout` seconds.
+    """
+    import torch
+
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+    flag = torch.zeros(1, dtype=torch.uint8)
+
+    def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
+        flag.fill_(int(wish))
+        try:
+            dist.broadcast(flag, src=0, group=group)
+        except RuntimeError as error:
+            raise RankMissing(
+                f"The ranks did not meet to agree on a save: {error}",
+                hint="Every rank has to come to the same clean points.",
+            ) from error
+        return bool(flag.item())
+
+    return agree
+
+
+def unwrapped(value: object) -> object:
+    """Return the module that a data-parallel wrapper holds; anything else as it is.
+
+    The wrapper belongs to the process, and is not there where a training goes on alone.
+    """
+    parallel: Any = sys.modules.get("torch.nn.parallel")
+    if parallel is None:
+        return value
+    wrapper = isinstance(value, (parallel.DistributedDataParallel, parallel.DataParallel))
+    found: object = getattr(value, "module", value) if wrapper else value
+    return found

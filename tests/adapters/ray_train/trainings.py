@@ -1,0 +1,191 @@
+"""Trainings on workers of Ray Train, run one after the other by one driver. Run as a script.
+
+`JSON…`: each argument is one training, the fields of `Training`. Every worker has an environment, a buffer and
+generators of its own; the model is data-parallel. What each worker holds at the end lies beside the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import ray
+import ray.train
+import torch
+from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer, prepare_model
+from torch import nn
+
+import unbroken.ray_train
+
+COLD_PARTS = ("buffer", "env", "generators", "optimizer")
+
+
+@dataclass
+class Training:
+    """One training. `kill`: rank and step at which a worker kills itself, once; `cold`: what is left as new."""
+
+    root: str
+    steps: int = 24
+    every: int = 5
+    workers: int = 2
+    name: str = "training"
+    kill: Sequence[int] = ()
+    kill_driver: int | None = None
+    cold: str = ""
+    keep_last: int = 5
+
+
+class Buffer:
+    """Transitions, oldest overwritten first."""
+
+    def __init__(self, size: int) -> None:
+        self.rows = np.zeros((size, 10), np.float32)
+        self.added = 0
+
+    def add(self, row: Any) -> None:
+        self.rows[self.added % len(self.rows)] = row
+        self.added += 1
+
+    def sample(self, count: int, rng: np.random.Generator) -> torch.Tensor:
+        return torch.from_numpy(self.rows[rng.integers(min(self.added, len(self.rows)), size=count)])
+
+
+def train(config: dict[str, Any]) -> None:
+    about = Training(**config["training"])
+    rank = ray.train.get_context().get_world_rank()
+    torch.set_num_threads(1)
+    random.seed(rank)
+    np.random.seed(10 + rank)  # noqa: NPY002
+    torch.manual_seed(20 + rank)
+    rng = np.random.default_rng(30 + rank)
+    env = gym.make("CartPole-v1")
+    buffer = Buffer(64)
+    model = prepare_model(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 2)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    new = copy.deepcopy((buffer, optimizer.state_dict()))
+
+    ckpt = unbroken.ray_train.start(
+        about.root,
+        every=about.every,
+        keep_last=about.keep_last,
+        sync_timeout=60,
+        start_timeout=120,
+        model=model,
+        optimizer=optimizer,
+        env=env,
+        buffer=buffer,
+        rng=rng,
+    )
+    ckpt.vars.obs, _ = env.reset(seed=40 + rank)
+    ckpt.vars.rollouts = 0
+    for step in ckpt.steps(about.steps):
+        resumed = ckpt.resumed
+        assert resumed is not None
+        if about.cold and resumed.step == step:
+            leave_cold(about.cold, ckpt, new, rank)
+        for turn in range(8):
+            greedy = model(torch.as_tensor(ckpt.vars.obs)[None]).argmax().item()
+            action = greedy if rng.random() < 0.8 else random.randrange(2)
+            following, reward, terminated, truncated, _ = env.step(action)
+            noise = np.random.random()  # noqa: NPY002
+            buffer.add([*ckpt.vars.obs, action, float(reward) * (0.9 + 0.1 * noise), *following])
+            ckpt.vars.obs = following
+            if turn == 4:
+                perish(about, rank, step, config["driver"])
+            if terminated or truncated:
+                ckpt.vars.obs, _ = env.reset()
+                ckpt.vars.rollouts += 1
+                ckpt.record(episodes=1)
+        batch = buffer.sample(16, rng)
+        with torch.no_grad():
+            target = batch[:, 5] + 0.9 * model(batch[:, 6:]).max(1).values
+        value = model(batch[:, :4]).gather(1, batch[:, 4:5].long())[:, 0]
+        loss = nn.functional.mse_loss(value, target)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if resumed.step == step and resumed.restored:
+            write(about, f"status.{rank}", {"all": ckpt.worker_status, "own": dict(ckpt.status)})
+        ckpt.report(
+            {"loss": loss.item()},
+            epoch=step // 8,
+            env_seed=40 + rank,
+            queue_position=buffer.added % 64,
+            rollouts=ckpt.vars.rollouts,
+        )
+    weights = [parameter.tolist() for parameter in model.parameters()]
+    draws = [random.random(), np.random.random(), torch.rand(1).item(), rng.random()]  # noqa: NPY002
+    draws += env.reset()[0].tolist()
+    write(about, f"end.{rank}", {"weights": weights, "draws": draws, "episodes": ckpt.episodes})
+
+
+def leave_cold(part: str, ckpt: Any, new: Any, rank: int) -> None:
+    objects = ckpt._tracked.objects
+    buffer, optimizer = new
+    if part == "buffer":
+        vars(objects["buffer"]).update(vars(buffer))
+    elif part == "optimizer":
+        objects["optimizer"].load_state_dict(optimizer)
+    elif part == "env":
+        ckpt.vars.obs, _ = objects["env"].reset(seed=40 + rank)
+    elif part == "generators":
+        objects["rng"].bit_generator.state = np.random.default_rng(30 + rank).bit_generator.state
+        torch.manual_seed(20 + rank)
+
+
+def perish(about: Training, rank: int, step: int, driver: int) -> None:
+    if list(about.kill) == [rank, step] and once(about, "kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if about.kill_driver == step and rank == 0 and once(about, "kill_driver"):
+        os.kill(driver, signal.SIGKILL)
+
+
+def once(about: Training, what: str) -> bool:
+    mark = Path(f"{about.root}.{what}")
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
+
+
+def write(about: Training, name: str, found: Any) -> None:
+    Path(f"{about.root}.{name}.json").write_text(json.dumps(found))
+
+
+def main(arguments: list[str]) -> None:
+    ray.init(num_cpus=2, include_dashboard=False)
+    for argument in arguments:
+        about = Training(**json.loads(argument))
+        result = TorchTrainer(
+            train,
+            train_loop_config={"training": vars(about), "driver": os.getpid()},
+            scaling_config=ScalingConfig(num_workers=about.workers, resources_per_worker={"CPU": 1}),
+            run_config=RunConfig(
+                name=about.name,
+                storage_path=f"{about.root}.ray",
+                failure_config=FailureConfig(max_failures=2),
+                checkpoint_config=CheckpointConfig(num_to_keep=2),
+            ),
+        ).fit()
+        assert result.checkpoint is not None
+        pointer = unbroken.ray_train.read_pointer(result.checkpoint.path)
+        kept = sorted(
+            path.parent.name for path in Path(f"{about.root}.ray").glob("*/checkpoint_*/POINTER.json")
+        )
+        write(about, "result", {"step": pointer.step, "pointers": len(kept), "world": pointer.world_size})
+        print("ended", about.root, pointer.step, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

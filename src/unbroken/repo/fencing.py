@@ -190,6 +190,15 @@ def check(store: ByteStore, claim: Claim) -> None:
         raise _fenced(store, claim)
 
 
+def is_here(store: ByteStore, claim: Claim) -> bool:
+    """Whether the run in `store` is the one that was claimed: another process may see another place."""
+    key = layout.epoch(claim.epoch)
+    try:
+        return unseal(store.get(key), EpochRecord, key=key).write_id == claim.write_id
+    except (ObjectMissing, CorruptObject, UnsupportedFormat):
+        return False
+
+
 def low_water(store: ByteStore) -> Sequence:
     """Return the number below which commits may have been deleted; 1 if none was."""
     try:

@@ -27,9 +27,17 @@ def together(meta: Meta, others: Collection[RankRecord]) -> Meta:
 def merged(manifest: Manifest, meta: Meta, others: Collection[RankRecord]) -> Manifest:
     """Return the manifest of rank 0 with the documents and blobs of all."""
     return msgspec.structs.replace(
-        manifest,
-        documents={**manifest.documents, **{f: entry for r in others for f, entry in r.documents.items()}},
-        blobs={**manifest.blobs, **{digest: size for r in others for digest, size in r.blobs.items()}},
-        opaque=sorted({*manifest.opaque, *(place for r in others for place in r.opaque)}),
+        joined(manifest, others),
         ranks=[RankPart(birth=meta.birth), *(RankPart(birth=record.birth) for record in others)],
+    )
+
+
+def joined(manifest: Manifest, records: Collection[RankRecord]) -> Manifest:
+    """Return the manifest with the documents and blobs of ranks that are all on record, rank 0 too."""
+    return msgspec.structs.replace(
+        manifest,
+        documents={**manifest.documents, **{f: entry for r in records for f, entry in r.documents.items()}},
+        blobs={**manifest.blobs, **{digest: size for r in records for digest, size in r.blobs.items()}},
+        opaque=sorted({*manifest.opaque, *(place for r in records for place in r.opaque)}),
+        ranks=[RankPart(birth=record.birth) for record in records],
     )

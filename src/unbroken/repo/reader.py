@@ -176,25 +176,32 @@ class Reader:
             )
         return found
 
-    def _blobs(self, found: dict[str, Document]) -> dict[str, list[Bytes]]:
+    def contents(self, refs: Collection[BlobRef]) -> list[Bytes]:
+        """Return the bytes of these arrays, in their order. All digests have been checked.
+
+        Raises:
+            CorruptObject: a chunk is damaged or missing.
+        """
         self._index.refresh()
-        blobs: dict[str, list[Bytes]] = {}
+        found: list[Bytes] = []
         places: dict[Digest, list[memoryview]] = {}
-        for name, read in found.items():
-            blobs[name] = []
-            for ref in read.blobs:
-                chunks = self._chunks_of(ref)
-                blob = fresh(ref.size)
-                blobs[name].append(blob)
-                memory = blob.data
-                for i, digest in enumerate(chunks):
-                    at = i * ref.chunk
-                    places.setdefault(digest, []).append(memory[at : at + ref.size_of(i)])
+        for ref in refs:
+            chunks = self._chunks_of(ref)
+            blob = fresh(ref.size)
+            found.append(blob)
+            memory = blob.data
+            for i, digest in enumerate(chunks):
+                at = i * ref.chunk
+                places.setdefault(digest, []).append(memory[at : at + ref.size_of(i)])
         wanted = {name: Destination(parts[0].nbytes, tuple(parts)) for name, parts in places.items()}
         for fetched in fetch_blobs(self._index, wanted):
             if fetched.fault is not None:
                 raise fetched.fault.error()
-        return blobs
+        return found
+
+    def _blobs(self, found: dict[str, Document]) -> dict[str, list[Bytes]]:
+        contents = iter(self.contents([ref for read in found.values() for ref in read.blobs]))
+        return {name: [next(contents) for _ in read.blobs] for name, read in found.items()}
 
     def _changed(
         self,

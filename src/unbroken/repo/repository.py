@@ -18,7 +18,7 @@ from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, StoreUnav
 from unbroken.format import layout, wire
 from unbroken.format import manifest as manifests
 from unbroken.format.compression import Compression
-from unbroken.format.document import Document
+from unbroken.format.document import BlobRef, Document
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
@@ -35,7 +35,7 @@ from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal, unseal, unseal_json
 from unbroken.repo.workers import Workers, read_workers
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Bytes, Snapshot
 from unbroken.store.base import ByteStore, SupportsProbe
 from unbroken.types import Digest, Epoch, Sequence
 
@@ -146,6 +146,14 @@ class Repository:
             ConfigError: the checkpoint has no component of a name that was asked for.
         """
         return Reader(self.store, self._index, commit).load(components)
+
+    def contents(self, commit: Commit, refs: Collection[BlobRef]) -> list[Bytes]:
+        """Return the bytes of arrays that documents of a commit name. Every digest is checked.
+
+        Raises:
+            CorruptObject: a chunk is damaged or missing.
+        """
+        return Reader(self.store, self._index, commit).contents(refs)
 
     def verify(self, commit: Commit) -> list[ObjectFault]:
         """Read every object of a commit and return what is wrong; an empty list if nothing is."""

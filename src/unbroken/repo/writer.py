@@ -55,7 +55,7 @@ from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
 from unbroken.repo.coordinator import Coordinator
 from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, Part, packs_of, stored_entry
-from unbroken.repo.joining import merged, together
+from unbroken.repo.joining import joined, merged, together
 from unbroken.repo.log import read_log
 from unbroken.repo.packsize import pack_bytes
 from unbroken.repo.pipeline import Pipeline
@@ -66,7 +66,7 @@ from unbroken.repo.seal import seal
 from unbroken.state.parts import labelled
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsLocalPath, SupportsSweep, clear_note, put_all
-from unbroken.types import Digest, Epoch, Sequence, WriteId
+from unbroken.types import Digest, Epoch, Sequence
 
 _CONFLICTS = 1000
 BULK_BYTES = 64 << 20
@@ -81,11 +81,27 @@ TEMPORARY_SECONDS = 3600.0
 class _Attempt:
     """One save on its way: what it has written so far, and whether the commit may have happened."""
 
-    write_id: WriteId
-    directory: str
+    order: SaveOrder
+    joined: tuple[RankRecord, ...] = ()
+    """What others have written for it already."""
     written: list[str] = field(default_factory=list[str])
     packs: list[str] = field(default_factory=list[str])
     in_doubt: bool = False
+
+    @property
+    def directory(self) -> str:
+        return self.order.directory
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What several processes have written of a checkpoint, each for itself, under one order.
+
+    For frameworks that carry words between their processes by themselves; see `CheckpointWriter.order`.
+    """
+
+    order: SaveOrder
+    records: tuple[RankRecord, ...]
 
 
 @dataclass(slots=True)
@@ -246,17 +262,38 @@ class CheckpointWriter:
         in_bulk = captured > BULK_BYTES and isinstance(self._store, SupportsLocalPath)
         return WORTH_IN_BULK if in_bulk else WORTH
 
+    def order(self, meta: Meta) -> SaveOrder:
+        """Name the place of a checkpoint of which several processes write parts (`PartWriter`).
+
+        When all of them have, `write_parts` commits it, with what they say. Until then nothing may be
+        swept; what has been written for an order that comes to nothing goes with the next sweep.
+        """
+        write_id = names.write_id(self._token(), self.epoch)
+        return SaveOrder(
+            step=meta.step,
+            segment=meta.segment,
+            position=meta.position,
+            write_id=write_id,
+            directory=layout.checkpoint(meta.step, write_id),
+        )
+
     def write_parts(
-        self, parts: Collection[Part], meta: Meta, stored: Collection[Digest], *, sign: bool = True
+        self,
+        parts: Collection[Part],
+        meta: Meta,
+        stored: Collection[Digest],
+        *,
+        sign: bool = True,
+        joint: Joint | None = None,
     ) -> Commit:
         """Write a checkpoint of parts that give their blobs and documents themselves; as `write` otherwise.
 
         They yield those blobs that `must_write` asks for, and add them to `stored`. `sign` is about
-        pickled parts: without it nobody vouches for them.
+        pickled parts, those of `joint` included: without it nobody vouches for them.
         """
         self._check_process()
-        write_id = names.write_id(self._token(), self.epoch)
-        attempt = _Attempt(write_id, layout.checkpoint(meta.step, write_id))
+        order = self.order(meta) if joint is None else joint.order
+        attempt = _Attempt(order, () if joint is None else joint.records)
         try:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
@@ -326,14 +363,7 @@ class CheckpointWriter:
         written = _Written()
         others: list[RankRecord] = []
         if self._coordinator is not None:
-            order = SaveOrder(
-                step=meta.step,
-                segment=meta.segment,
-                position=meta.position,
-                write_id=attempt.write_id,
-                directory=attempt.directory,
-            )
-            self._coordinator.order(order)
+            self._coordinator.order(attempt.order)
             # Durable before the others are asked: where one differs, it compares itself with these.
             put_all(self._store, self._parts(attempt, parts, written))
             others = self._coordinator.collect({part.entry.component: part for part in written.parts})
@@ -351,7 +381,7 @@ class CheckpointWriter:
             step=written.meta.step,
             segment=written.meta.segment,
             epoch=self.epoch,
-            write_id=attempt.write_id,
+            write_id=attempt.order.write_id,
             directory=attempt.directory,
             manifest_digest=written.manifest_digest,
             time=written.meta.time,
@@ -405,7 +435,7 @@ class CheckpointWriter:
             job=self.job,
             step=meta.step,
             epoch=self.epoch,
-            write_id=attempt.write_id,
+            write_id=attempt.order.write_id,
             meta=digest_of(meta_data),
             documents={part.file_name: part.entry for part in encoded},
             blobs={digest: size for part in encoded for digest, size in part.sizes.items()},
@@ -413,6 +443,8 @@ class CheckpointWriter:
         )
         if self._coordinator is not None:
             manifest = merged(manifest, meta, others)
+        elif attempt.joined:
+            manifest = joined(manifest, attempt.joined)
         # Of what another rank has pickled, this one knows nothing: nobody vouches for it.
         sign = sign and not any(record.opaque for record in others)
         if sign and manifest.opaque and (key := self._signing_key()) is not None:
@@ -423,7 +455,7 @@ class CheckpointWriter:
             yield attempt.written[-1], data
         written.meta = meta
         written.manifest_digest = digest_of(manifest_data)
-        if self._coordinator is None:
+        if self._coordinator is None and not attempt.joined:
             written.references = References(
                 frozenset(Digest(digest) for digest in manifest.blobs),
                 tuple(chunks for part in encoded for chunks in part.lists),

@@ -1,0 +1,1 @@
+"""Sharded models: what torch.distributed.checkpoint writes and reads, over our store."""

@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from tests.capture.sharded_script import STEPS, Training, digest, local, meet, sharded
 from unbroken.capture.source import policy_of_loaded
 from unbroken.capture.torch import WITH_GRADIENTS
 from unbroken.capture.weights import not_finite
-from unbroken.errors import NotCapturable
+from unbroken.errors import NotCapturable, RestoreFailed
 from unbroken.state.graft import plan
 from unbroken.state.snapshot import Snapshot
 from unbroken.state.walk import capture
@@ -32,6 +32,14 @@ class Holder:
 
     def __init__(self, tensor: torch.Tensor | None) -> None:
         self.tensor = tensor
+
+
+class Pair:
+    """Two tensors."""
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.a = a
+        self.b = b
 
 
 def even(seed: int) -> nn.Linear:
@@ -124,6 +132,15 @@ def main() -> None:
     graft.apply()
     assert other.tensor is not None
     answers["replicated"] = local(other.tensor).tolist()
+
+    vector = torch.zeros(4)
+    apart = Pair(*(DTensor.from_local(torch.ones(2), line, [Shard(0)]) for _ in "ab"))
+    together = Pair(*(DTensor.from_local(part, line, [Shard(0)]) for part in (vector[:2], vector[2:])))
+    graft = plan(capture({"it": apart}, policy), {"it": together}, policy)
+    try:
+        graft.apply()
+    except RestoreFailed as error:
+        answers["moved"] = str(error)
 
     print(json.dumps(answers))
     dist.destroy_process_group()

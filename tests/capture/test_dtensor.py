@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from tests.capture.sharded_script import PARTS, SAVED
 from tests.cli.command import unbroken
+from unbroken.capture.dtensor import placement_of, word_of
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
@@ -166,3 +169,16 @@ def test_a_replicated_tensor_comes_back(answers: list[dict[str, Any]]) -> None:
 
 def test_gradients_come_back_where_they_are_asked_for(answers: list[dict[str, Any]]) -> None:
     assert [found["gradients"] for found in answers] == [True, True]
+
+
+def test_a_shard_is_never_moved_away_from_where_it_is_gathered(answers: list[dict[str, Any]]) -> None:
+    for found in answers:
+        assert "it/b/value could not be written where it lies" in found["moved"]
+
+
+@pytest.mark.parametrize(
+    "placement", [Shard(1), Replicate(), Partial("sum"), _StridedShard(0, split_factor=2)], ids=str
+)
+def test_placements_are_said_in_words_of_our_own(placement: Placement) -> None:
+    assert placement_of(word_of(placement)) == placement
+    assert placement_of(f"{word_of(placement)}x") is None

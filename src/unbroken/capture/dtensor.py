@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 DTENSOR = "torch.distributed.tensor:DTensor"
 _STRIDED: Any = getattr(placement_types, "_StridedShard", None)  # FSDP over tensor parallelism
-_WORDS = re.compile(r"(shard|strided shard) (\d+)(?: by (\d+))?|(replicate)|partial (\w+)")
+_WORDS = re.compile(
+    r"(shard|strided shard) (\d+)(?: by (\d+))?|(replicate)|partial (sum|avg|product|min|max|band|bor|bxor)"
+)
 
 
-def _word(placement: Placement) -> str:
+def word_of(placement: Placement) -> str:
     """Say a placement in words of our own: how torch prints one has changed between its versions."""
     if _STRIDED is not None and isinstance(placement, _STRIDED):
         strided: Any = placement
@@ -51,7 +53,8 @@ def _word(placement: Placement) -> str:
     return f"partial {placement.reduce_op}" if isinstance(placement, Partial) else repr(placement)
 
 
-def _placement(word: str) -> Placement | None:
+def placement_of(word: str) -> Placement | None:
+    """Return the placement of these words, or None if they are not from `word_of`, or not for this torch."""
     found = _WORDS.fullmatch(word)
     if found is None:
         return None
@@ -84,7 +87,7 @@ class _Layout:
             name_of(tensor.dtype),
             shape,
             tuple(tensor.stride()),
-            tuple(map(_word, tensor.placements)),
+            tuple(map(word_of, tensor.placements)),
             tuple(_local(tensor).shape),
             tuple(offset),
         )
@@ -184,7 +187,7 @@ class DTensorCodec:
         mesh = graft.value("mesh", fields.get("mesh"))
         if mesh is None or MESHES.is_strange(mesh, graft):
             return None if twin is MISSING else twin
-        placements = [found for word in saved.placements if (found := _placement(word)) is not None]
+        placements = [found for word in saved.placements if (found := placement_of(word)) is not None]
         local = graft.value("local", fields.get("local"))
         if len(placements) != len(saved.placements) or not isinstance(local, torch.Tensor):
             return graft.refuse(f"{saved} cannot be built by this torch.", twin)

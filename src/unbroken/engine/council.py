@@ -7,6 +7,7 @@ next older commit, and one that does not fit stops all.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, UnbrokenError
@@ -40,6 +41,10 @@ class Council(Protocol):
         """
         ...
 
+    def end(self, error: Exception) -> None:
+        """This process finds nothing to go on with, for this reason. Does nothing where all have agreed."""
+        ...
+
 
 class Alone:
     """Nobody else is to be asked."""
@@ -50,6 +55,8 @@ class Alone:
 
     def failed(self, error: Exception) -> None: ...
 
+    def end(self, error: Exception) -> None: ...
+
 
 class Chair:
     """The coordinator's voice."""
@@ -57,6 +64,8 @@ class Chair:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._open = False
+        self._over = False
+        """Whether all know that no other proposal comes."""
 
     def propose(self, sequence: int) -> None:
         self._coordinator.propose(sequence)
@@ -90,8 +99,17 @@ class Chair:
         older = isinstance(error, (CorruptObject, ObjectMissing))
         self._decide(Verdict(decision="next" if older else "stop", reason=f"rank 0: {_message(error)}"))
 
+    def end(self, error: Exception) -> None:
+        if self._over:
+            return
+        with suppress(UnbrokenError):  # they wait in vain then; the error that is on its way says more
+            if not self._open:
+                self.propose(0)  # which nobody has to read anything for
+            self._decide(Verdict(decision="stop", reason=f"rank 0: {_message(error)}"))
+
     def _decide(self, verdict: Verdict) -> None:
         self._open = False
+        self._over = verdict.decision != "next"
         self._coordinator.decide(verdict)
 
 
@@ -134,6 +152,9 @@ class Member:
         differences = list(error.differences) if isinstance(error, StateMismatch) else []
         self._follower.vote(Ballot(vote="refused", reason=_message(error), differences=differences))
 
+    def end(self, error: Exception) -> None:
+        """It is for rank 0 to end the search."""
+
     def _heed(self) -> None:
         verdict = self._follower.verdict()
         if verdict.decision == "next":
@@ -147,6 +168,8 @@ class Member:
 
 
 def _message(error: Exception) -> str:
+    if isinstance(error, NoUsableCheckpoint):
+        return " ".join([error.message, *error.reasons])
     return error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
 
 

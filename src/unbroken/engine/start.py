@@ -50,10 +50,15 @@ def find_start(
     if not isinstance(seat, Follower):
         # What a rank has recorded says nothing of the others.
         rebuilder = rebuilder if world is None else None
-        return resume_run(
-            repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
-            world=world, council=voice_of(seat),
-        )  # fmt: skip
+        council = voice_of(seat)
+        try:
+            return resume_run(
+                repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
+                world=world, council=council,
+            )  # fmt: skip
+        except Exception as error:
+            council.end(error)  # the others wait for the next proposal
+            raise
     assert world is not None
     found = follow_run(repository, source, settings, segment=segment, world=world, council=Member(seat))
     if found.commit is not None:

@@ -39,12 +39,18 @@ class Hello(Owner, frozen=True, kw_only=True, tag="hello"):
 
 
 class Admission(Record, frozen=True, kw_only=True, tag="admission"):
-    """``world.json``: the processes that take part, by the nonces of ranks 1, 2, …"""
+    """``world.json``: the processes that take part, by the nonces of ranks 1, 2, …; or why nobody does.
+
+    Where it refuses, an empty nonce stands for a rank that did not come.
+    """
 
     epoch: EpochField
     write_id: WriteIdField
     world_size: WorldSize
     nonces: list[str] = []
+    refusal: str = ""
+    ranks: list[Count] = []
+    """Whose fault a refusal is."""
 
 
 class Proposal(Record, frozen=True, kw_only=True, tag="proposal"):

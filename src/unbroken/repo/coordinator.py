@@ -31,7 +31,7 @@ from unbroken.format.ranks import (
 )
 from unbroken.repo import fencing
 from unbroken.repo.encoding import EncodedComponent
-from unbroken.repo.rendezvous import Patience, Rendezvous
+from unbroken.repo.rendezvous import WRITING, Patience, Rendezvous
 from unbroken.store.base import ByteStore, children, delete_all
 from unbroken.types import Digest, Epoch, Sequence
 
@@ -71,30 +71,49 @@ class Coordinator:
         """Wait for every other rank, and take in those that came.
 
         Raises:
-            RankMissing: some did not come in time.
+            RankMissing: some did not come in time, or think that there is another number of ranks.
             Fenced: the run was taken over.
         """
-        meeting, epoch = self._meeting, self._meeting.epoch
         self._sweep_former()
-        found = meeting.gather(
-            f"{ranks.folder(epoch)}/hello",
+        came: dict[int, Hello] = {}
+        try:
+            self._await_all(came)
+        except RankMissing as error:
+            with suppress(UnbrokenError):  # they would find out by themselves, later
+                self._admit(came, refusal=error)
+            raise
+        self._admit(came)
+
+    def _await_all(self, came: dict[int, Hello]) -> None:
+        self._meeting.gather(
+            f"{ranks.folder(self._meeting.epoch)}/hello",
             Hello,
             self._others,
             doing="waiting for all ranks to start",
             seconds=self._start_timeout,
+            found=came,
         )
-        wrong = sorted(rank for rank, hello in found.items() if hello.world_size != self.size)
+        wrong = sorted(rank for rank, hello in came.items() if hello.world_size != self.size)
         if wrong:
             raise RankMissing(
-                f"Rank {wrong[0]} was told that there are {found[wrong[0]].world_size} ranks, and rank 0 that there"
+                f"Rank {wrong[0]} was told that there are {came[wrong[0]].world_size} ranks, and rank 0 that there"
                 f" are {self.size}.",
                 hint="Start all ranks with the same number of them.",
                 ranks=wrong,
             )
-        nonces = [found[rank].nonce for rank in self._others]
+
+    def _admit(self, came: Mapping[int, Hello], *, refusal: RankMissing | None = None) -> None:
+        meeting = self._meeting
         meeting.say(
-            ranks.admission(epoch),
-            Admission(epoch=epoch, write_id=meeting.claim.write_id, world_size=self.size, nonces=nonces),
+            ranks.admission(meeting.epoch),
+            Admission(
+                epoch=meeting.epoch,
+                write_id=meeting.claim.write_id,
+                world_size=self.size,
+                nonces=[came[rank].nonce if rank in came else "" for rank in self._others],
+                refusal="" if refusal is None else refusal.message,
+                ranks=[] if refusal is None else list(refusal.ranks),
+            ),
         )
 
     def _sweep_former(self) -> None:
@@ -156,9 +175,7 @@ class Coordinator:
             RankMissing: some say nothing in time, or could not write.
             ReplicasDiffer: what must be the same is not.
         """
-        found = self._meeting.gather(
-            self._save(), RankRecord, self._others, doing="writing a checkpoint together"
-        )
+        found = self._meeting.gather(self._save(), RankRecord, self._others, doing=WRITING)
         refused = sorted(rank for rank, record in found.items() if record.refusal)
         if refused:
             raise RankMissing(

@@ -22,6 +22,7 @@ from unbroken.format.ranks import Admission, Ballot, Hello, Proposal, Verdict
 from unbroken.format.records import HistoryRecord
 from unbroken.repo import birth, fencing, names
 from unbroken.repo.coordinator import Ranks
+from unbroken.repo.lock import read_lease
 from unbroken.repo.process import Process
 from unbroken.repo.rank_writer import RankWriter
 from unbroken.repo.rendezvous import Patience, Rendezvous, read
@@ -129,7 +130,11 @@ class _Knock:
     """Epochs in which the rank's place was asked for; False where somebody else has it."""
 
     def look(self) -> Admission | None:
-        """Answer the newest epoch, and return an admission that names this very process."""
+        """Answer the newest epoch, and return an admission that names this very process.
+
+        Raises:
+            RankMissing: rank 0 has taken in nobody, because of this rank or of another one.
+        """
         newest = fencing.highest(self.store)
         if newest and newest not in self.said:
             key = ranks.hello(newest, self.rank)
@@ -141,6 +146,12 @@ class _Knock:
             if ours and epoch == newest:
                 found = read(self.store, ranks.admission(epoch), Admission)
                 if found is not None and self._is_named_in(found):
+                    if found.refusal:
+                        raise RankMissing(
+                            f"Rank 0 has not begun. {found.refusal}",
+                            hint="Start all ranks, with the same root, the same job and the same number of them.",
+                            ranks=found.ranks,
+                        )
                     return found
         return None
 
@@ -154,13 +165,17 @@ class _Knock:
     def _is_named_in(self, admission: Admission) -> bool:
         return len(admission.nonces) >= self.rank and admission.nonces[self.rank - 1] == self.nonce
 
-    def who_else(self) -> str:
-        """Return who has the rank's place in the newest epoch; empty if nobody is known to have it."""
+    def what_is_wrong(self) -> str:
+        """Return who has this rank's place, or the run, as far as that is known."""
         newest = fencing.highest(self.store)
-        if self.said.get(newest, True):
-            return ""
-        found = read(self.store, ranks.hello(newest, self.rank), Hello)
-        return "" if found is None else f"process {found.pid} on {found.host}"
+        if not self.said.get(newest, True):
+            found = read(self.store, ranks.hello(newest, self.rank), Hello)
+            if found is not None:
+                return f" Process {found.pid} on {found.host} is rank {self.rank}."
+        lease = read_lease(self.store)
+        if lease is not None:
+            return f" The newest process to write to the run is {lease.pid} on {lease.host}."
+        return ""
 
 
 def join(
@@ -184,10 +199,8 @@ def join(
     knock = _Knock(store, job, rank, about.size, owner, token())
     found = patience.until(knock.look, seconds=about.start_timeout)
     if found is None:
-        other = knock.who_else()
-        because = f", whose place as rank {rank} has {other}" if other else ""
         raise RankMissing(
-            f"Rank 0 did not take in rank {rank}{because} within {about.start_timeout:g} seconds.",
+            f"Rank 0 did not take in rank {rank} within {about.start_timeout:g} seconds.{knock.what_is_wrong()}",
             hint="Start all ranks, with the same root, the same job and the same number of them.",
             ranks=(0,),
         )

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
 from unbroken.format.manifest import Manifest, RankPart
 from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord
+from unbroken.state.parts import rank_name, split_name
 
 
-def together(meta: Meta, others: Collection[RankRecord]) -> Meta:
-    """Return the metadata of rank 0 with what the others say of their parts."""
-    own = {"rank": 0, "pid": meta.pid, "host": meta.host, **meta.counters}
+def together(meta: Meta, others: Collection[RankRecord], *, replicated: Collection[str]) -> Meta:
+    """Return the metadata of rank 0 with what the others say of their parts.
+
+    Rank 0 states its facts as the others do, and what it promises of its own components goes by their names.
+    """
+    own = {"rank": 0, "pid": meta.pid, "host": meta.host, **status_of(meta)}
+    promised = {
+        name if name in replicated or split_name(name)[1] is not None else rank_name(name, 0): kept
+        for name, kept in meta.fidelity.items()
+    }
     return msgspec.structs.replace(
         meta,
         worker_status=[own, *({"rank": r.rank, "pid": r.pid, "host": r.host, **r.status} for r in others)],
-        fidelity={**meta.fidelity, **{name: kept for r in others for name, kept in r.fidelity.items()}},
+        fidelity={**promised, **{name: kept for r in others for name, kept in r.fidelity.items()}},
         good=meta.good and all(record.good for record in others),
         bytes=meta.bytes + sum(record.nbytes for record in others),
         notes=[*meta.notes, *(f"rank {r.rank}: {note}" for r in others for note in r.notes)],
     )
+
+
+def status_of(meta: Meta) -> dict[str, Any]:
+    """Return what one rank states of itself: its counters, and of its own workers and their seeds what it knows."""
+    lists = {"workers": meta.worker_status, "env_seeds": meta.env_seeds}
+    return {**meta.counters, **{name: found for name, found in lists.items() if found}}
 
 
 def merged(manifest: Manifest, meta: Meta, others: Collection[RankRecord]) -> Manifest:

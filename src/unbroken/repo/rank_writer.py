@@ -28,10 +28,11 @@ from unbroken.repo import fencing, names
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References
 from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, packs_of, stored_entry
+from unbroken.repo.joining import status_of
 from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
-from unbroken.repo.rendezvous import Rendezvous
+from unbroken.repo.rendezvous import WRITING, Rendezvous, missing
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.diff import compare
 from unbroken.state.parts import labelled
@@ -121,7 +122,11 @@ class RankWriter:
                 self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
             raise
         self._meeting.say(ranks.of_rank(place, self.rank), record)
-        self._await_outcome(place, order, snapshot)
+        try:
+            self._await_outcome(place, order, snapshot)
+        except RankMissing:
+            self._held = Needed()  # it may be committed after all, and what it replaces may be gone
+            raise
         self._held = Needed()
         self._held.add(written.references)
         self._lists.keep({chunks.name for chunks in written.references.lists})
@@ -240,8 +245,10 @@ class RankWriter:
             agree={part.entry.component: part.entry.digest for part in written.replicas},
             birth=meta.birth,
             good=meta.good,
-            nbytes=sum(part.nbytes for part in parts.components.values()),
-            status=meta.counters,
+            nbytes=sum(
+                part.nbytes for name, part in parts.components.items() if name not in self._replicated
+            ),
+            status=status_of(meta),
             fidelity={
                 name: ComponentFidelity(promise.fidelity, promise.reason)
                 for name, promise in parts.promises.items()
@@ -258,27 +265,23 @@ class RankWriter:
 
     def _await_outcome(self, place: str, order: SaveOrder, snapshot: Snapshot) -> None:
         meeting = self._meeting
-        told = False
 
-        def look() -> Outcome | None:
-            nonlocal told
-            outcome = meeting.hear(f"{place}/outcome.json", Outcome)
-            if outcome is None and not told:
-                doubt = meeting.hear(f"{place}/doubt.json", Doubt)
-                if doubt is not None:
-                    told = True
-                    if self.rank in doubt.ranks:
-                        self._say_where(place, order, doubt, snapshot)
-            return outcome
+        def hear_outcome() -> Outcome | None:
+            return meeting.hear(f"{place}/outcome.json", Outcome)
 
-        outcome = meeting.patience.until(look, seconds=meeting.timeout)
+        def hear() -> tuple[Outcome | None, Doubt | None] | None:
+            outcome = hear_outcome()
+            doubt = None if outcome is not None else meeting.hear(f"{place}/doubt.json", Doubt)
+            return (outcome, doubt) if outcome is not None or doubt is not None else None
+
+        outcome, doubt = meeting.patience.until(hear, seconds=meeting.timeout) or (None, None)
+        if doubt is not None:
+            if self.rank in doubt.ranks:
+                self._say_where(place, order, doubt, snapshot)
+            # Rank 0 in turn waits for others to say where, and speaks when that time is over.
+            outcome = meeting.patience.until(hear_outcome, seconds=2 * meeting.timeout)
         if outcome is None:
-            raise RankMissing(
-                f"Rank 0 did not say within {meeting.timeout:g} seconds whether the checkpoint of step"
-                f" {order.step:,} is committed.",
-                hint="Look at what rank 0 is doing; `unbroken ls` shows what is committed.",
-                ranks=(0,),
-            )
+            raise self._no_outcome(place, order)
         if outcome.differing:
             raise ReplicasDiffer(outcome.reason, differences=outcome.differing)
         if not outcome.sequence:
@@ -286,6 +289,21 @@ class RankWriter:
                 f"The checkpoint of step {order.step:,} was given up by rank 0: {outcome.reason}",
                 hint="Checkpoints committed before it are intact.",
             )
+
+    def _no_outcome(self, place: str, order: SaveOrder) -> RankMissing:
+        """Return the error of a save that does not end. Rank 0 is not to blame where it waits for others: it
+        began to do so later than this rank, and has not given up yet."""
+        meeting = self._meeting
+        there = {ranks.rank_of(name) for name in children(meeting.store, place)}
+        late = [rank for rank in range(1, meeting.size) if rank not in there]
+        if late:
+            return missing(late, doing=WRITING, seconds=meeting.timeout)
+        return RankMissing(
+            f"Rank 0 did not say within {meeting.timeout:g} seconds whether the checkpoint of step"
+            f" {order.step:,} is committed.",
+            hint="Look at what rank 0 is doing; `unbroken ls` shows what is committed.",
+            ranks=(0,),
+        )
 
     def _say_where(self, place: str, order: SaveOrder, doubt: Doubt, snapshot: Snapshot) -> None:
         """Compare what rank 0 has written with one's own, and name the first places that differ."""

@@ -22,6 +22,9 @@ from unbroken.types import Epoch
 
 T = TypeVar("T")
 
+WRITING = "writing a checkpoint together"
+"""What ranks do from the order to the outcome of a save."""
+
 FENCE_SECONDS = 1.0
 """So often one who waits looks whether the run was taken over meanwhile."""
 
@@ -103,16 +106,23 @@ class Rendezvous:
         return found
 
     def gather(
-        self, place: str, kind: type[wire.R], of: Collection[int], *, doing: str, seconds: float | None = None
+        self,
+        place: str,
+        kind: type[wire.R],
+        of: Collection[int],
+        *,
+        doing: str,
+        seconds: float | None = None,
+        found: dict[int, wire.R] | None = None,
     ) -> dict[int, wire.R]:
-        """Wait until each of these ranks has left a word below `place`.
+        """Wait until each of these ranks has left a word below `place`; `found` is filled in meanwhile.
 
         Raises:
             RankMissing: some do not in time; it names them.
             Fenced: the run was taken over.
         """
         seconds = self.timeout if seconds is None else seconds
-        found: dict[int, wire.R] = {}
+        found = {} if found is None else found
 
         def look() -> bool | None:
             for rank in self._new(place, of, found):

@@ -428,7 +428,7 @@ class CheckpointWriter:
     ) -> Iterator[tuple[str, Content]]:
         """Yield what to put then: the metadata, and the manifest last."""
         if self._coordinator is not None:
-            meta = together(meta, others)
+            meta = together(meta, others, replicated=self._coordinator.replicated)
         meta_data = metas.encode(meta)
         encoded = written.parts
         manifest = Manifest(

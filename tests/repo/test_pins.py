@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from unbroken.repo import pins
@@ -9,6 +11,7 @@ from unbroken.repo.pruning import plan_prune
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
+from unbroken.store.base import ByteStore
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
 from unbroken.types import Sequence
@@ -21,6 +24,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def hold(store: ByteStore, name: str, sequence: int, *, seconds: float = 600.0) -> None:
+    now = time.time()
+    pins.hold(store, name, {Sequence(sequence): now + seconds}, job=name, reason="", now=now)
 
 
 def retain(writer: RunWriter, *, keep_last: int = 1) -> None:
@@ -56,7 +64,7 @@ def test_a_pin_whose_holder_died_ends_by_itself(store: MemoryStore) -> None:
     repository = Repository.over(store, "parent", create=True)
     with repository.writer(clock=clock) as writer:
         first = writer.write(states.snapshot(b"1" * 3000), states.meta(step=1))
-        pins.hold(store, "child", first.sequence, job="child", reason="", seconds=60.0, now=clock.now)
+        pins.hold(store, "child", {first.sequence: clock.now + 60.0}, job="child", reason="", now=clock.now)
         writer.write(states.snapshot(b"2" * 3000), states.meta(step=2))
         clock.now += 59.0
         retain(writer)
@@ -72,7 +80,7 @@ def test_a_pin_that_cannot_be_read_holds_nothing_and_goes(store: MemoryStore) ->
     with repository.writer() as writer:
         for step in (1, 2):
             writer.write(states.snapshot(bytes([step]) * 3000), states.meta(step=step))
-        pins.hold(store, "child", Sequence(1), job="child", reason="")
+        hold(store, "child", 1)
         data = bytearray(store.get("pins/child.json"))
         data[10] ^= 1
         store.put("pins/child.json", bytes(data))
@@ -87,7 +95,7 @@ def test_a_pin_of_what_is_gone_changes_nothing(store: MemoryStore) -> None:
         for step in (1, 2):
             writer.write(states.snapshot(bytes([step]) * 3000), states.meta(step=step))
         retain(writer)
-        pins.hold(store, "late", Sequence(1), job="late", reason="")
+        hold(store, "late", 1)
         retain(writer)
     assert sequences(repository) == [2]
 
@@ -99,8 +107,8 @@ def test_a_process_that_stops_anywhere_while_pins_are_swept_leaves_a_sound_run(k
     with repository.writer() as writer:
         for step in (1, 2, 3):
             writer.write(states.snapshot(bytes([step]) * 3000), states.meta(step=step))
-    pins.hold(base, "reader", Sequence(2), job="reader", reason="")
-    pins.hold(base, "dead", Sequence(1), job="dead", reason="", seconds=0.0)
+    hold(base, "reader", 2)
+    hold(base, "dead", 1, seconds=0.0)
     at = 0
     while True:
         store = FaultyStore(states.copied(base), fault=Fault(kind, at))

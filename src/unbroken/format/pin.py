@@ -1,19 +1,27 @@
-"""``pins/<name>.json``: somebody holds on to a commit of this run, for a bounded time. See docs/format.md §13."""
+"""``pins/<name>.json``: somebody holds on to commits of this run, for a bounded time. See docs/format.md §13."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
+
+import msgspec
 
 from unbroken.format.records import Owner, SequenceField
 
 PINS = "pins"
 
 
-class Pin(Owner, frozen=True, kw_only=True, tag="pin"):
-    """Retention keeps commit `sequence` until `until`, as its own clock tells. `job` is who holds on to it."""
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Retention keeps commit `sequence` until `until`, as its own clock tells."""
 
     sequence: SequenceField
     until: float
+
+
+class Pin(Owner, frozen=True, kw_only=True, tag="pin"):
+    """What the run `job` holds on to; `reason` is for people."""
+
+    holds: list[Hold]
     reason: str = ""
 
 

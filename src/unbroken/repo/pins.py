@@ -1,4 +1,4 @@
-"""Pins: a commit that retention keeps although it would go, because somebody is about to read it.
+"""Pins: commits that retention keeps although they would go, because somebody is about to read them.
 
 The one thing in a run that another process than its writer may write. A pin is a request with an end: who
 dies with one in its hand costs the run a checkpoint's room for a while, and nothing else.
@@ -10,12 +10,12 @@ who reads must be able to do without; and a pin that cannot be read holds nothin
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 
 from unbroken.errors import CorruptObject, ObjectMissing, StoreError, UnsupportedFormat
 from unbroken.format import pin as pins
-from unbroken.format.pin import Pin
+from unbroken.format.pin import Hold, Pin
 from unbroken.repo import fencing
 from unbroken.repo.process import current
 from unbroken.repo.seal import seal, unseal
@@ -29,19 +29,17 @@ LIFE_SECONDS = 600.0
 def hold(
     store: ByteStore,
     name: str,
-    sequence: Sequence,
+    holds: Mapping[Sequence, float],
     *,
     job: str,
     reason: str,
-    seconds: float = LIFE_SECONDS,
-    now: float | None = None,
+    now: float,
 ) -> None:
-    """Ask the run in `store` to keep a commit for so many seconds. A pin of this name is replaced.
+    """Ask the run in `store` to keep these commits, each until the time beside it. Replaces the pin of this name.
 
     Raises:
         StoreError: it could not be written.
     """
-    now = time.time() if now is None else now
     owner = current()
     record = Pin(
         job=job,
@@ -50,11 +48,20 @@ def hold(
         host=owner.host,
         boot_id=owner.boot_id,
         time=now,
-        sequence=sequence,
-        until=now + seconds,
+        holds=[Hold(sequence=sequence, until=until) for sequence, until in sorted(holds.items())],
         reason=reason,
     )
     store.put(pins.pin(name), seal(record))
+
+
+def holds_of(store: ByteStore, name: str) -> dict[Sequence, float]:
+    """Return what the pin of this name holds; nothing if there is none that can be read."""
+    key = pins.pin(name)
+    try:
+        found = unseal(store.get(key), Pin, key=key)
+    except (ObjectMissing, CorruptObject, UnsupportedFormat):
+        return {}
+    return {one.sequence: one.until for one in found.holds}
 
 
 def release(store: ByteStore, name: str) -> None:
@@ -67,8 +74,9 @@ def held(
     store: ByteStore, name: str, sequence: Sequence, *, job: str, reason: str
 ) -> Generator[None, None, None]:
     """Hold on to a commit while it is read. A run that cannot be written to is read without."""
+    now = time.time()
     with suppress(StoreError):
-        hold(store, name, sequence, job=job, reason=reason)
+        hold(store, name, {sequence: now + LIFE_SECONDS}, job=job, reason=reason, now=now)
     try:
         yield
     finally:
@@ -79,7 +87,11 @@ def held(
 def pinned(store: ByteStore, *, now: float) -> dict[Sequence, str]:
     """Return which commits are held, each with a reason for people."""
     return {
-        pin.sequence: _reason(pin) for pin in _pins(store).values() if pin is not None and pin.until > now
+        one.sequence: _reason(pin)
+        for pin in _pins(store).values()
+        if pin is not None
+        for one in pin.holds
+        if one.until > now
     }
 
 
@@ -90,7 +102,7 @@ def sweep(store: ByteStore, *, now: float, claim: fencing.Claim) -> None:
         Fenced: a later process has claimed the run; nothing is deleted from then on.
     """
     for key, pin in _pins(store).items():
-        if pin is None or pin.until <= now:
+        if pin is None or all(one.until <= now for one in pin.holds):
             fencing.check(store, claim)
             store.delete(key)
 

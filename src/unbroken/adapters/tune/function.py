@@ -31,7 +31,9 @@ from unbroken.errors import ConfigError
 from unbroken.format.pointer import Pointer
 from unbroken.repo.retention import Best
 
-HOLD = 4
+HOLD = 50
+"""More than are reported while a trial waits for a worker. Room for as many is taken only by a training that
+reports so often within ten minutes, and such a one is small."""
 
 
 def start(

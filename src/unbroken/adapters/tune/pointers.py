@@ -9,7 +9,7 @@ Not promised: that a pointer leads anywhere. The checkpoints are kept and delete
 from __future__ import annotations
 
 import os
-from collections import deque
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,7 +47,6 @@ class Pointers:
         self.job = job
         self._hold = hold
         self._repository: Repository | None = None
-        self._held: deque[str] = deque()
 
     @property
     def repository(self) -> Repository:
@@ -61,7 +60,8 @@ class Pointers:
 
     def write(self, directory: str | os.PathLike[str], commit: Commit) -> None:
         """Write a pointer to `commit` into `directory`."""
-        self._pin(commit)
+        if self._hold:
+            self._pin(commit)
         pointer = Pointer(
             root=self.root,
             job=self.job,
@@ -72,13 +72,19 @@ class Pointers:
         (Path(directory) / FILE).write_bytes(seal(pointer))
 
     def _pin(self, commit: Commit) -> None:
-        name = f"{self.job} reported {commit.sequence}"
-        if self._hold == 0 or name in self._held:
-            return
-        store = self.repository.store
+        store, now = self.repository.store, time.time()
         # Where it fails another trial takes the nearest checkpoint that is left, and says so.
         with suppress(StoreError):
-            pins.hold(store, name, commit.sequence, job=self.job, reason="reported to Tune")
-            self._held.append(name)
-            while len(self._held) > self._hold:
-                pins.release(store, self._held.popleft())
+            # What a process before this one has reported may still be waited for.
+            held = {**pins.holds_of(store, self.job), commit.sequence: now + pins.LIFE_SECONDS}
+            newest = sorted((sequence for sequence in held if held[sequence] > now), reverse=True)[
+                : self._hold
+            ]
+            pins.hold(
+                store,
+                self.job,
+                {sequence: held[sequence] for sequence in newest},
+                job=self.job,
+                reason="reported to Tune",
+                now=now,
+            )

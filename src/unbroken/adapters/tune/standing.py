@@ -9,7 +9,6 @@ Not promised: which one that is. A pointer that is newer than the wished one is 
 from __future__ import annotations
 
 import posixpath
-import sys
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileType  # type: ignore[import-untyped]
@@ -18,14 +17,14 @@ from ray import tune
 from unbroken.format.pointer import FILE
 
 
-def standing(given: Any) -> Any:
-    """Return what to restore from: `given` where it exists, else the nearest pointer beside it."""
+def standing(given: Any) -> tuple[Any, str]:
+    """Return what to restore from: `given` where it exists, else the nearest pointer beside it; and what to say."""
     checkpoint = getattr(given, "checkpoint", given)
     if not isinstance(checkpoint, tune.Checkpoint):
-        return given
+        return given, ""
     files: Any = checkpoint.filesystem
     if _exists(files, checkpoint.path):
-        return given
+        return given, ""
     parent, wished = posixpath.split(checkpoint.path.rstrip("/"))
     names = sorted(
         posixpath.basename(info.path)
@@ -33,15 +32,13 @@ def standing(given: Any) -> Any:
         if info.type == FileType.Directory and _exists(files, f"{info.path}/{FILE}")
     )
     if not names:
-        return given  # Tune's own error names the path
+        return given, ""  # Tune's own error names the path
     chosen = max((name for name in names if name < wished), default=names[0])
-    sys.stderr.write(
-        f"unbroken: Tune has deleted {wished} of {posixpath.basename(parent)} (num_to_keep); goes on by {chosen}\n"
-    )
+    said = f"Tune has deleted its {wished} (num_to_keep), so {chosen} is used"
     found = tune.Checkpoint(posixpath.join(parent, chosen), filesystem=files)
     if given is checkpoint:
-        return found
-    return type(given)(checkpoint=found, metrics=given.metrics)
+        return found, said
+    return type(given)(checkpoint=found, metrics=given.metrics), said
 
 
 def _exists(filesystem: Any, path: str) -> bool:

@@ -21,7 +21,7 @@ from ray import tune
 from unbroken.adapters.tune.function import HOLD, checked_hold
 from unbroken.adapters.tune.pointers import read_pointer
 from unbroken.adapters.tune.standing import standing
-from unbroken.adapters.tune.trial import Trial, job_of_trial
+from unbroken.adapters.tune.trial import Trial, job_name
 from unbroken.capture.tracked import Tracked, Variables
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
@@ -54,6 +54,8 @@ class Trainable(tune.Trainable):
     """The step of the newest checkpoint that was waited for."""
     _clean = True
     """False while a step is under way, and after one that has raised."""
+    _aside = ""
+    """What the line of the start says beside the rest."""
     resumed: ResumeReport | None = None
     """How the trial started."""
 
@@ -88,7 +90,7 @@ class Trainable(tune.Trainable):
         """
         settings = Settings(
             root=root,
-            job=job_of_trial(),
+            job=self._job(),
             every=every,
             keep_last=keep_last,
             best=best,
@@ -138,7 +140,8 @@ class Trainable(tune.Trainable):
 
     def restore(self, checkpoint_path: Any) -> None:
         """Restore; where Tune has deleted that pointer (`num_to_keep`), by the nearest one of the same trial."""
-        super().restore(standing(checkpoint_path))
+        found, self._aside = standing(checkpoint_path)
+        super().restore(found)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Build the training of another trial in this process."""
@@ -148,6 +151,15 @@ class Trainable(tune.Trainable):
     def cleanup(self) -> None:
         """Save what no checkpoint holds yet, and give the run back."""
         self._give_back()
+
+    def _job(self) -> str:
+        storage: Any = self._storage
+        if storage is None or self._trial_info is None:
+            raise ConfigError(
+                "There is no trial here: Tune has not made this trainable.",
+                hint="Give the class to a Tuner; outside of Tune use unbroken.Run.",
+            )
+        return job_name(storage.experiment_dir_name, self.trial_id)
 
     def _objects(self) -> Tracked:
         if self._tracked is None:
@@ -161,7 +173,8 @@ class Trainable(tune.Trainable):
                 "setup() has not called self.start().", hint="Make it the last thing that setup() does."
             )
         if not trial.is_open:
-            self.resumed = trial.open(pointer)
+            self.resumed = trial.open(pointer, aside=self._aside)
+            self._aside = ""
             self._steps = self._iteration = self.resumed.step
             self._saved, self._clean = self.resumed.step, True
         return trial

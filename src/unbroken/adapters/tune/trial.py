@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,23 +43,25 @@ LINEAGE = "lineage"
 
 
 def job_of_trial() -> str:
-    """Return the name of this trial's run: `<experiment>-<trial id>`, the same at every start.
+    """Return the name of the run of the trial that a function is running in, the same at every start.
 
     Raises:
         ConfigError: this is no trial.
     """
     context: Any = tune.get_context()
-    trial = context.get_trial_id()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the error below says the same
+        experiment, trial = context.get_experiment_name(), context.get_trial_id()
     if not trial:
         raise ConfigError(
             "There is no trial here: this is called by a trainable, which Tune runs.",
             hint="Outside of Tune use unbroken.Run.",
         )
-    return job_name(str(context.get_experiment_name() or "experiment"), str(trial))
+    return job_name(str(experiment or "experiment"), str(trial))
 
 
 def job_name(experiment: str, trial: str) -> str:
-    """Return a name that a run can have.
+    """Return the name of a trial's run, `<experiment>-<trial id>`, as runs can be named.
 
     >>> job_name("my experiment/1", "a1b2c_00000")
     'my-experiment-1-a1b2c_00000'
@@ -115,8 +118,9 @@ class Trial:
     def is_open(self) -> bool:
         return self._engine is not None
 
-    def open(self, pointer: Pointer | None) -> ResumeReport:
-        """Bring the tracked objects to where the trial goes on. `pointer` is what Tune gives it to load.
+    def open(self, pointer: Pointer | None, *, aside: str = "") -> ResumeReport:
+        """Bring the tracked objects to where the trial goes on, and say so. `pointer` is what Tune gives it
+        to load, `aside` what the line says of that.
 
         Raises as `CheckpointEngine.resume` does.
         """
@@ -131,7 +135,8 @@ class Trial:
         engine = CheckpointEngine(source, self.settings, environment={})
         report = self._resume(engine, origin)
         self._engine = engine
-        report = replace(report, also=(*report.also, *_asides(report, pointer, self.settings.job)))
+        asides = [aside] if aside else []
+        report = replace(report, also=(*asides, *_asides(report, pointer, self.settings.job)))
         if not self._quiet:
             sys.stderr.write((report.line if origin is not None else report.text) + "\n")
         return report
@@ -184,12 +189,21 @@ class Trial:
 def _asides(report: ResumeReport, pointer: Pointer | None, job: str) -> tuple[str, ...]:
     """Return what only Tune's user has to be told, as parts of the line."""
     if report.origin:
-        return (*(f"{reason}" for reason in report.reasons[:-1]), *report.changes)
+        return (*report.reasons[:-1], *_short(report.changes))
     if pointer is not None and pointer.job == job and report.restored and pointer.step != report.step:
         return (f"Tune's record is of step {pointer.step:,}",)
     if pointer is None and report.restored and report.step > 0:
         return ("Tune's record knows no checkpoint",)
     return ()
+
+
+def _short(changes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what has changed by its name alone: a clone's hyperparameter stands at several places."""
+    found: dict[str, None] = {}
+    for change in changes:
+        place, _, what = change.partition(": ")
+        found[f"{place.rpartition('/')[2]} {what.removesuffix(' (the new one is used)')}"] = None
+    return tuple(found)
 
 
 def digest_of_config(config: Mapping[str, Any]) -> str:

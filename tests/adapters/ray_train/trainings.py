@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +28,15 @@ from ray.train.torch import TorchTrainer, prepare_model
 from torch import nn
 
 import unbroken.ray_train
-
-COLD_PARTS = ("buffer", "env", "generators", "optimizer")
+from unbroken.repo.repository import Repository
 
 
 @dataclass
 class Training:
-    """One training. `kill`: rank and step at which a worker kills itself, once; `cold`: what is left as new."""
+    """One training. Once each: a worker kills itself at `kill` (rank and step), rank 0 at `kill_untold` when the
+    checkpoint of that step is durable and not reported, rank 0 kills the driver at `kill_driver`.
+
+    `cold` is what is left as new after a resume."""
 
     root: str
     steps: int = 24
@@ -41,6 +44,7 @@ class Training:
     workers: int = 2
     name: str = "training"
     kill: Sequence[int] = ()
+    kill_untold: int | None = None
     kill_driver: int | None = None
     cold: str = ""
     keep_last: int = 5
@@ -116,7 +120,8 @@ def train(config: dict[str, Any]) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if resumed.step == step and resumed.restored:
-            write(about, f"status.{rank}", {"all": ckpt.worker_status, "own": dict(ckpt.status)})
+            found = {"all": ckpt.worker_status, "own": dict(ckpt.status), "text": resumed.text}
+            write(about, f"resumed.{rank}of{about.workers}", found)
         ckpt.report(
             {"loss": loss.item()},
             epoch=step // 8,
@@ -146,6 +151,11 @@ def leave_cold(part: str, ckpt: Any, new: Any, rank: int) -> None:
 
 def perish(about: Training, rank: int, step: int, driver: int) -> None:
     if list(about.kill) == [rank, step] and once(about, "kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if about.kill_untold == step and rank == 0 and once(about, "kill_untold"):
+        repository = Repository.open(about.root, Path(about.root).name)
+        while repository.commits()[0].step != step:  # the other rank waits for this one's gradients
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     if about.kill_driver == step and rank == 0 and once(about, "kill_driver"):
         os.kill(driver, signal.SIGKILL)
@@ -180,11 +190,7 @@ def main(arguments: list[str]) -> None:
         ).fit()
         assert result.checkpoint is not None
         pointer = unbroken.ray_train.read_pointer(result.checkpoint.path)
-        kept = sorted(
-            path.parent.name for path in Path(f"{about.root}.ray").glob("*/checkpoint_*/POINTER.json")
-        )
-        write(about, "result", {"step": pointer.step, "pointers": len(kept), "world": pointer.world_size})
-        print("ended", about.root, pointer.step, flush=True)
+        write(about, "result", {"step": pointer.step, "metrics": sorted(result.metrics or ())})
 
 
 if __name__ == "__main__":

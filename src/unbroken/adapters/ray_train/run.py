@@ -22,7 +22,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from unbroken.adapters.ray_train import record, status
+from unbroken.adapters.ray_train import record
+from unbroken.adapters.ray_train.status import checked
 from unbroken.adapters.ray_train.world import context, root_in_storage, world
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
@@ -36,7 +37,6 @@ from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
 
-_UNNAMED = re.compile(r"ray_train_run-\d{4}-")
 _NO_NAME = "the training has no name, so a driver that is started again begins anew; say RunConfig(name=…), or a root"
 PATIENCE = 60.0
 """Seconds that rank 0 waits for its own last process, which Ray may still be ending."""
@@ -79,7 +79,7 @@ def start(
     here = context()
     if root is None:
         name = str(here.get_experiment_name() or "")
-        if _UNNAMED.match(name) and here.get_world_rank() == 0 and not quiet:
+        if is_made_up(name) and here.get_world_rank() == 0 and not quiet:
             sys.stderr.write(f"unbroken: {_NO_NAME}\n")
         job = job or job_name(name)
         # Where the variable takes its place, Ray's storage is not asked: there may be none.
@@ -115,6 +115,11 @@ def job_name(experiment: str) -> str:
     'my-experiment-1'
     """
     return re.sub(r"[^A-Za-z0-9._-]+", "-", experiment).lstrip("._-")[:128] or "run"
+
+
+def is_made_up(experiment: str) -> bool:
+    """Whether a name is the one that Ray makes up at each start of a driver that gives none."""
+    return re.match(r"ray_train_run-\d{4}-", experiment) is not None
 
 
 def checked_root(settings: Settings) -> Settings:
@@ -199,7 +204,7 @@ class TrainRun:
             ConfigError: a fact is none, or the loop has not begun.
         """
         self._running()
-        self._status.update(status.checked(facts))
+        self._status.update(checked(facts))
         self._note()
         self._counters.metrics.update(
             (name, float(value)) for name, value in metrics.items() if type(value) in (int, float)

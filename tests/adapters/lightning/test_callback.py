@@ -164,6 +164,13 @@ def test_a_changed_setting_is_used_and_told(tmp_path: Path, capsys: pytest.Captu
     assert trainer.global_step == 12
 
 
+def test_an_earlier_end_than_the_checkpoint_ends_at_once(tmp_path: Path) -> None:
+    cut(regression(), tmp_path, 9, every=1, max_steps=12)
+    module, trainer = fit(regression(), tmp_path, every=1, max_steps=5)
+    assert trainer.global_step == len(module.seen) == 9
+    assert history(tmp_path)[-1] == (9, "end")
+
+
 def test_another_network_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
     cut(regression(), tmp_path, 5, every=1, max_epochs=2)
     before = history(tmp_path)

@@ -90,7 +90,7 @@ CASES = [
     Case("regression", 18, 5, {"max_epochs": 4}, ("generators", "passes")),
 ]  # fmt: skip
 MORE = [
-    Case("dqn", 44, 5, DQN, ("module/epsilon", "schedulers", "module/target", "module/obs", "module/returns")),
+    Case("dqn", 44, 5, DQN, ("module/epsilon", "schedulers", "module/_modules/target", "module/obs", "module/returns")),
     Case("dqn", 1, 1, DQN, ()),
     Case("dqn", 31, 4, DQN, ("module/buffer",), {"single": True}),
     Case("dqn", 59, 1, DQN, ("module/epsilon",)),
@@ -98,8 +98,8 @@ MORE = [
     Case("dqn", 14, FREELY, IN_THREES, ("optimizers",)),
     Case("regression", 6, 1, {"max_epochs": 3}, ("generators",)),
     Case("regression", 12, 1, {"max_epochs": 3}, ("optimizers",)),
-    Case("regression", 13, 1, {"max_epochs": 3}, ("schedulers",)),
-    Case("regression", 14, 3, {"max_steps": 20}, ("passes",)),
+    Case("regression", 13, 1, {"max_epochs": 6}, ("schedulers",)),
+    Case("regression", 16, 5, {"max_steps": 20}, ("passes",)),
     Case("regression", 10, 1, {"max_epochs": 3, "val_check_interval": 2}, ("generators",)),
     Case("regression", 9, 1, {"max_epochs": 3, "limit_train_batches": 4}, ("generators",)),
     Case("regression", 9, 1, {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}, ("generators",)),

@@ -5,6 +5,8 @@ A kill is an exception here that no hook of a callback gets to see; `test_exactn
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,10 @@ import pytest
 pytest.importorskip("lightning")
 
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from .fits import cut, fit, history, quiet
-from .trainings import Regression, dqn, regression, stopping, top_three
+from .trainings import Regression, Training, dqn, regression, stopping, top_three
 
 pytestmark = quiet
 
@@ -86,6 +88,45 @@ def test_the_first_start_and_the_tenth_are_the_same_call(tmp_path: Path) -> None
     module, trainer = fit(regression(), root, every=1, max_epochs=1)
     assert trainer.global_step == 6
     assert module.seen[-1][:2] == (0, 5)
+
+
+class Term(Callback):
+    """Sends SIGTERM to this process in a batch."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("at", "saved", "validate"),
+    [(4, 4, True), (6, 6, False), (6, 0, True)],
+    ids=["batch", "epoch", "validation"],
+)
+def test_a_sigterm_saves_what_the_batch_has_come_to(
+    at: int, saved: int, validate: bool, tmp_path: Path
+) -> None:
+    """K2: SIGTERM is ignored, and the job killed without a save. Right: a committed checkpoint, of the very
+    batch; in the last one of an epoch with what belongs to the epoch's end; or a clean exit with the last
+    one intact, where the signal is heeded inside of a validation."""
+
+    def training() -> Training:
+        return regression(monitor="val_loss" if validate else "loss")
+
+    options: dict[str, Any] = {"max_epochs": 2, **({} if validate else {"limit_val_batches": 0})}
+    expected, _ = fit(training(), tmp_path / "U", every=100, **options)
+    with pytest.raises(SystemExit):
+        fit(training(), tmp_path / "R", Term(at), every=100, **options)
+    assert history(tmp_path / "R")[-1] == (saved, "step" if saved else "start")
+    module, _ = fit(training(), tmp_path / "R", every=100, **options)
+    assert module.seen == expected.seen
+    assert module.validated == expected.validated
+    weights = module.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.state_dict().items())
 
 
 def best_of(callbacks: list[Any]) -> ModelCheckpoint:

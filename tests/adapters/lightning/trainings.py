@@ -131,13 +131,16 @@ class DqnModule(lightning.LightningModule):
 class Regression(lightning.LightningModule):
     """A net on a fixed set, shuffled; remembers which samples it saw, and what was called when."""
 
-    def __init__(self, *, losses: tuple[float, ...] = (), workers: int = 0) -> None:
+    def __init__(
+        self, *, losses: tuple[float, ...] = (), workers: int = 0, monitor: str = "val_loss"
+    ) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.2), nn.Linear(8, 1))
         self.seen: list[tuple[int, int, list[int]]] = []
         self.validated: list[tuple[int, int]] = []
         self.losses = losses
         self.workers = workers
+        self.monitor = monitor
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         (x,) = batch
@@ -157,8 +160,8 @@ class Regression(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
-        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10.0)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, threshold=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": self.monitor}}
 
     def train_dataloader(self) -> Any:
         data = TensorDataset(torch.arange(12.0).reshape(12, 1))

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from unbroken.adapters.lightning.session import Session, check_world
 from unbroken.engine.report import ResumeReport
@@ -119,7 +120,11 @@ class CheckpointCallback(Callback):
             self._session.open()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        if self._session is not None:
+        if self._session is None:
+            return
+        if isinstance(exception, SIGTERMException):
+            self._session.terminated(exception)
+        else:
             self._session.abandoned(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -80,12 +80,19 @@ class FitLoop:
         for hook in self._hooks:
             hook.remove()
 
+    def terminated_at(self) -> Place | None:
+        """Return where the loop stands when Lightning ends it because of SIGTERM: after a batch with all that
+        belongs to it, or after an epoch. None inside a validation, which could not be continued there."""
+        if self._loop.trainer.validating:
+            return None
+        return Place.START if self._epoch_loop._is_training_done else Place.STEP
+
     def _begin_epoch(self) -> None:
         if not self._begun:
             self._begun = True
             place = self._listener.begin()
-            if place is Place.END and self._loop.done:
-                self._over = True
+            if self._loop.done:
+                self._over = place is Place.END
                 raise StopIteration  # which is how this loop is left
             if place is Place.STEP:
                 self._entering = True

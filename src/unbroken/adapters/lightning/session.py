@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from unbroken.adapters.lightning import files
 from unbroken.adapters.lightning.callbacks import callbacks_of
@@ -24,7 +25,7 @@ from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.state.snapshot import Promise
 
 _finished: dict[tuple[str, str], int] = {}
@@ -105,6 +106,7 @@ class Session:
     def at_batch(self) -> None:
         """Save if it is time."""
         self._stand(Place.STEP)
+        self._source_now().stand()
         self._live().step(self._trainer.global_step, metrics=self._metrics)
 
     def finished(self, *, skipped: bool) -> None:
@@ -120,6 +122,17 @@ class Session:
         finally:
             self._leave()
 
+    def terminated(self, error: SIGTERMException) -> None:
+        """Save what the last batch has come to, and give the run back: Lightning ends here because of SIGTERM."""
+        engine, place = self._running, self._loop.terminated_at()
+        if engine is not None and place is not None:
+            self._stand(place)
+            try:
+                engine.save(self._trainer.global_step, reason="SIGTERM", metrics=self._metrics, wait=True)
+            except UnbrokenError as failure:
+                self._say(f"unbroken: {failure}")  # the process ends all the same, and by what it was told
+        self.abandoned(error)
+
     def abandoned(self, error: BaseException | None) -> None:
         """Give the run back without an end; what is being written is still written."""
         engine = self._running
@@ -134,9 +147,12 @@ class Session:
         assert self._running is not None
         return self._running
 
-    def _stand(self, place: Place) -> None:
+    def _source_now(self) -> FitSource:
         assert self._source is not None
-        self._source.position["place"] = place.value
+        return self._source
+
+    def _stand(self, place: Place) -> None:
+        self._source_now().position["place"] = place.value
 
     def _leave(self) -> None:
         self._loop.remove()

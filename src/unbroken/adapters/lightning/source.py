@@ -65,7 +65,7 @@ class FitSource(GraftSource):
             self._live["datamodule"] = data
         if validation is not None:
             self._live["validation"] = validation
-        self._stand()
+        self.stand()
         known = dict(promises)
         lost = out_of_reach(getattr(self._passes._iterator, "iterators", ()))
         if lost:
@@ -74,17 +74,17 @@ class FitSource(GraftSource):
 
     def capture(self) -> Snapshot:
         """Return the state, as `GraftSource` does."""
-        self._stand()
+        self.stand()
         return super().capture()
 
     def skeleton(self) -> Snapshot:
         """Return the state without contents, as `GraftSource` does."""
-        self._stand()
+        self.stand()
         return super().skeleton()
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said."""
-        self._stand()
+        self.stand()
         return plan_with_members(saved, self.roots, self.policy, root=CALLBACKS, keep=keep, trusted=trusted)
 
     def judge(self, change: Change) -> Verdict:
@@ -106,7 +106,9 @@ class FitSource(GraftSource):
             return replace(words, subject=name)
         return words
 
-    def _stand(self) -> None:
+    def stand(self) -> None:
+        """Hold on to the passes that the loaders are in. To be called at each batch: what is saved of an order
+        must not depend on when the first save comes."""
         self._live["passes"] = self._passes._iterator  # each epoch begins a new one
         take_out_orders(getattr(self._passes._iterator, "iterators", ()))
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unbroken.adapters.loop import Run as Run
-    from unbroken.capture.untracked import UntrackedWarning as UntrackedWarning
     from unbroken.buffers.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from unbroken.capture.registry import register_env_capturer as register_env_capturer
     from unbroken.capture.rings import Ring as Ring
+    from unbroken.capture.untracked import UntrackedWarning as UntrackedWarning
     from unbroken.engine.engine import CheckpointEngine as CheckpointEngine
     from unbroken.engine.report import ResumeReport as ResumeReport
     from unbroken.engine.schedule import Every as Every

@@ -46,9 +46,10 @@ def train(config: dict[str, Any]) -> None:
                 opt.state.clear()
             elif COLD == "generators":
                 torch.manual_seed(99)
-        losses, rewards = [], 0.0
+        losses: list[Any] = []
+        rewards = 0.0
         for _ in range(8):
-            policy = torch.distributions.Categorical(logits=net(torch.as_tensor(run.vars.obs)))
+            policy: Any = torch.distributions.Categorical(logits=net(torch.as_tensor(run.vars.obs)))
             action = policy.sample()
             run.vars.obs, reward, terminated, truncated, _ = env.step(action.item())
             losses.append(-policy.log_prob(action) * float(reward))
@@ -56,7 +57,8 @@ def train(config: dict[str, Any]) -> None:
             if terminated or truncated:
                 run.vars.obs, _ = env.reset()
         opt.zero_grad()
-        torch.stack(losses).sum().backward()
+        loss: Any = torch.stack(losses).sum()
+        loss.backward()
         opt.step()
         run.report({"reward": rewards, "step": step})
 

@@ -35,6 +35,7 @@ def train(config: dict[str, Any]) -> None:
     run = unbroken.tune.start(
         f"{ROOT}/checkpoints",
         config=config,
+        trial=f"seed_{config['seed']}",
         every=2,
         keep_last=2,
         best=unbroken.tune.Best("score"),
@@ -53,14 +54,16 @@ def train(config: dict[str, Any]) -> None:
         run.report({"score": float(10 - step)})
 
 
-def experiment(name: str, fails: str, failure: tune.FailureConfig, **kept: Any) -> tune.Tuner:
+def experiment(
+    name: str, fails: str, failure: tune.FailureConfig, *, storage: str = "tune", **kept: Any
+) -> tune.Tuner:
     return tune.Tuner(
         train,
         param_space={"seed": tune.grid_search([1, 2]), "fails": fails},
         tune_config=tune.TuneConfig(metric="score", mode="max"),
         run_config=tune.RunConfig(
             name=name,
-            storage_path=f"{ROOT}/tune",
+            storage_path=f"{ROOT}/{storage}",
             verbose=0,
             failure_config=failure,
             checkpoint_config=tune.CheckpointConfig(**kept),
@@ -71,7 +74,11 @@ def experiment(name: str, fails: str, failure: tune.FailureConfig, **kept: Any) 
 def outcome(results: tune.ResultGrid) -> dict[str, Any]:
     return {
         "errors": [str(error) for error in results.errors],
-        "checkpoints": [result.checkpoint.path for result in results if result.checkpoint is not None],
+        "checkpoints": [
+            result.checkpoint.path
+            for result in map(results.__getitem__, range(len(results)))
+            if result.checkpoint is not None
+        ],
     }
 
 
@@ -89,8 +96,7 @@ def main() -> None:
         ).fit()
     )
     found["fast"] = outcome(experiment("fast", "fast", tune.FailureConfig(fail_fast=True)).fit())
-    restored = tune.Tuner.restore(f"{ROOT}/tune/fast", train, resume_errored=True, resume_unfinished=True)
-    found["again"] = outcome(restored.fit())
+    found["again"] = outcome(experiment("fast", "", tune.FailureConfig(), storage="again").fit())
     Path(ROOT, "outcome.json").write_text(json.dumps(found))
 
 

@@ -54,7 +54,7 @@ class Walk:
         drawn = [
             copy.deepcopy(self.generator).random(),
             float(torch.rand(1, generator=torch.default_generator.clone_state())),
-            copy.deepcopy(random._inst).random(),  # type: ignore[attr-defined]
+            copy.deepcopy(random._inst).random(),
         ]
         line = {"job": job, "step": step, "event": event, "pid": os.getpid(), "drawn": drawn}
         with Path(ROOT, "draws.jsonl").open("a") as file:
@@ -116,7 +116,7 @@ def experiment(name: str, trainable: Any, *, reuse: bool, **checkpoints: Any) ->
         "errors": [str(error) for error in results.errors],
         "lr": {
             result.metrics["trial_id"]: result.config["lr"]
-            for result in results
+            for result in map(results.__getitem__, range(len(results)))
             if result.metrics is not None and result.config is not None
         },
     }

@@ -58,9 +58,10 @@ def test_a_trial_that_was_killed_and_has_raised_ends_as_if_it_had_not(failures: 
 
 
 def test_after_a_fail_fast_every_trial_goes_on_from_its_own_last_checkpoint(failures: Failures) -> None:
-    """Fault L7."""
+    """Fault L7: `Tuner.restore` finds all trials finished, so the same trials are started as a new experiment."""
     assert failures.outcome["fast"]["errors"] != []
     assert failures.outcome["again"]["errors"] == []
+    assert [len(run.history()) for run in failures.runs("fast")] == [4, 4]  # two starts and ends of each
     assert failures.differing("fast") == []
 
 
@@ -82,6 +83,6 @@ def test_the_checkpoint_that_tune_names_loads_whatever_its_score(failures: Failu
 def test_the_last_are_kept_and_the_best(failures: Failures) -> None:
     """Fault L2: with falling scores the best one is old. The others are what is still held for other trials."""
     for run in failures.runs("whole"):
-        scored = {commit.step: commit.metrics.get("score") for commit in run.commits()}
+        scored = {int(commit.step): commit.metrics.get("score") for commit in run.commits()}
         assert {12, 10} <= set(scored)
         assert scored[2] == max(score for score in scored.values() if score is not None) == 9.0

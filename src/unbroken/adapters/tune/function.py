@@ -40,6 +40,7 @@ def start(
     root: str | os.PathLike[str],
     *,
     config: Mapping[str, Any],
+    trial: str = "",
     every: Every | int = DEFAULT_EVERY,
     keep_last: int = 5,
     best: Best | None = None,
@@ -54,7 +55,9 @@ def start(
 ) -> TrialRun:
     """Return the run of this trial, which tracks `objects`.
 
-    It lies in `root/<experiment>-<trial id>`; `root` is absolute, or a URL, and seen by every trial. `hold`
+    It lies in `root/<experiment>-<trial id>`; `root` is absolute, or a URL, and seen by every trial. A name
+    that the script gives, `trial`, stands in the place of Tune's id: then an experiment that Tune does not take
+    up again (after `fail_fast`) goes on in a new one of the same name. No two trials may share it. `hold`
     is how many reported checkpoints stay beyond `keep_last`, for at most ten minutes, so that other trials
     can go on from them. The other options are those of `unbroken.Run`.
 
@@ -63,7 +66,7 @@ def start(
     """
     settings = Settings(
         root=root,
-        job=job_of_trial(),
+        job=job_of_trial(trial),
         every=every,
         keep_last=keep_last,
         best=best,
@@ -101,6 +104,8 @@ class TrialRun:
         self._warned: set[str] = set()
         self._unreported = False
         """Whether there is a checkpoint that Tune has not been told of."""
+        self._silent = True
+        """Whether this process has reported nothing."""
 
     def track(self, **objects: object) -> None:
         """Save and restore these objects too, in place; see `unbroken.Run.track`."""
@@ -126,15 +131,15 @@ class TrialRun:
         Raises:
             SaveFailed: that checkpoint was not written.
         """
-        engine = self._trial.engine
         self._counters.metrics.update(
             (name, float(value)) for name, value in metrics.items() if type(value) in (int, float)
         )
+        self._silent = False
         try:
             if not self._unreported:
                 tune.report(dict(metrics))
                 return
-            engine.wait()
+            self._trial.engine.wait()
             with tempfile.TemporaryDirectory(prefix="unbroken-") as directory:
                 self._trial.pointers.write(directory, self._trial.pointers.newest())
                 self._unreported = False
@@ -192,6 +197,9 @@ class TrialRun:
                 episodes=self._counters.episodes,
                 metrics=self._counters.metrics,
             )
+        if self._silent and self._counters.metrics:
+            # The trial was over, and Tune's record did not know: it has to hear of a metric once more.
+            self.report(self._counters.metrics)
         self.close()
 
 

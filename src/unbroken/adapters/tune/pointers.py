@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from unbroken.errors import ConfigError, StoreError
 from unbroken.format.pointer import FILE, Pointer
 from unbroken.format.records import Commit
-from unbroken.repo import pins
+from unbroken.repo import pins, pointers
 from unbroken.repo.repository import Repository
-from unbroken.repo.seal import seal, unseal
 
 
 def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
@@ -28,15 +26,13 @@ def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
         ConfigError: there is none: the checkpoint was written by something else.
         CorruptObject: it is damaged.
     """
-    path = Path(directory) / FILE
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
+    found = pointers.read(directory)
+    if found is None:
         raise ConfigError(
             f"{directory} holds no {FILE}, so Tune's checkpoint is none of this package's.",
             hint="Start the trial without it, or load it by the code that has written it.",
-        ) from error
-    return unseal(data, Pointer, key=FILE)
+        )
+    return found
 
 
 class Pointers:
@@ -62,14 +58,7 @@ class Pointers:
         """Write a pointer to `commit` into `directory`."""
         if self._hold:
             self._pin(commit)
-        pointer = Pointer(
-            root=self.root,
-            job=self.job,
-            sequence=commit.sequence,
-            digest=commit.manifest_digest,
-            step=commit.step,
-        )
-        (Path(directory) / FILE).write_bytes(seal(pointer))
+        pointers.write(directory, commit, root=self.root, job=self.job)
 
     def _pin(self, commit: Commit) -> None:
         store, now = self.repository.store, time.time()

@@ -68,6 +68,7 @@ class Trainable(tune.Trainable):
         self,
         root: str | os.PathLike[str],
         *,
+        trial: str = "",
         every: Every | int = DEFAULT_EVERY,
         keep_last: int = 5,
         best: Best | None = None,
@@ -90,7 +91,7 @@ class Trainable(tune.Trainable):
         """
         settings = Settings(
             root=root,
-            job=self._job(),
+            job=self._job(trial),
             every=every,
             keep_last=keep_last,
             best=best,
@@ -152,14 +153,14 @@ class Trainable(tune.Trainable):
         """Save what no checkpoint holds yet, and give the run back."""
         self._give_back()
 
-    def _job(self) -> str:
+    def _job(self, name: str) -> str:
         storage: Any = self._storage
         if storage is None or self._trial_info is None:
             raise ConfigError(
                 "There is no trial here: Tune has not made this trainable.",
                 hint="Give the class to a Tuner; outside of Tune use unbroken.Run.",
             )
-        return job_name(storage.experiment_dir_name, self.trial_id)
+        return job_name(storage.experiment_dir_name, name or self.trial_id)
 
     def _objects(self) -> Tracked:
         if self._tracked is None:

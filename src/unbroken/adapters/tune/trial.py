@@ -42,8 +42,10 @@ _PAUSE = 0.1
 LINEAGE = "lineage"
 
 
-def job_of_trial() -> str:
+def job_of_trial(name: str = "") -> str:
     """Return the name of the run of the trial that a function is running in, the same at every start.
+
+    `name` stands in the place of Tune's id.
 
     Raises:
         ConfigError: this is no trial.
@@ -57,7 +59,7 @@ def job_of_trial() -> str:
             "There is no trial here: this is called by a trainable, which Tune runs.",
             hint="Outside of Tune use unbroken.Run.",
         )
-    return job_name(str(experiment or "experiment"), str(trial))
+    return job_name(str(experiment or "experiment"), name or str(trial))
 
 
 def job_name(experiment: str, trial: str) -> str:

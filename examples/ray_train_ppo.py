@@ -118,12 +118,12 @@ def main():
     args = parser.parse_args()
     # Ray takes a result every so many seconds, 2 by itself; a worker that reports often waits for it.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
-    root = Path(os.environ.get("UNBROKEN_ROOT") or args.save_path).absolute()
+    storage = Path(os.environ.get("UNBROKEN_ROOT") or args.save_path).absolute() / "ray"
     ray.init(num_cpus=args.workers, include_dashboard=False)
     trainer = ray.train.torch.TorchTrainer(
         train,
         train_loop_config={
-            "root": str(root),
+            "root": os.path.abspath(args.save_path),  # each worker runs in a directory of its own
             "seed": args.seed,
             "iterations": args.iterations,
             "save_every": args.save_every,
@@ -131,7 +131,7 @@ def main():
         scaling_config=ray.train.ScalingConfig(num_workers=args.workers),
         run_config=ray.train.RunConfig(
             name="ppo",  # the same at every start: by it Ray finds its own record again
-            storage_path=str(root / "ray"),
+            storage_path=str(storage),
             failure_config=ray.train.FailureConfig(max_failures=3),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
         ),

@@ -9,11 +9,23 @@ import os
 from pathlib import Path
 
 from unbroken.format.pointer import FILE, Pointer
+from unbroken.format.records import Commit
 from unbroken.repo.seal import seal, unseal
 
 
-def write(directory: str | os.PathLike[str], pointer: Pointer) -> None:
-    """Write a pointer into a directory. Whoever stores the directory makes it durable."""
+def write(
+    directory: str | os.PathLike[str], commit: Commit, *, root: str, job: str, world_size: int = 1
+) -> None:
+    """Write a pointer to a durable commit into a directory, which whoever stores it makes durable."""
+    pointer = Pointer(
+        root=root,
+        job=job,
+        sequence=commit.sequence,
+        digest=commit.manifest_digest,
+        step=commit.step,
+        world_size=world_size,
+        directory=commit.directory,
+    )
     (Path(directory) / FILE).write_bytes(seal(pointer))
 
 

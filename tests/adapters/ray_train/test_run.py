@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from unbroken.errors import ConfigError
-from unbroken.format.pointer import Pointer
-from unbroken.repo import pointers
+from unbroken.format.pointer import FILE, Pointer
 from unbroken.repo.repository import Repository
+from unbroken.repo.seal import seal
 
 train = pytest.importorskip("ray.train")
 torch_trainer = pytest.importorskip("ray.train.torch")
@@ -56,7 +56,7 @@ def pointer_to(root: Path, place: Path, **changed: Any) -> Any:
         "step": commit.step,
     }  # fmt: skip
     place.mkdir()
-    pointers.write(place, Pointer(**{**known, **changed}))
+    (place / FILE).write_bytes(seal(Pointer(**{**known, **changed})))
     return train.Checkpoint.from_directory(place)
 
 
@@ -168,12 +168,12 @@ def test_a_partial_copy_in_rays_storage_is_never_preferred(run: Path, tmp_path: 
     # Fault I5: what lies there looks like a checkpoint and is none.
     place = tmp_path / "given"
     checkpoint = pointer_to(run, place)
-    data = (place / "POINTER.json").read_bytes()
-    (place / "POINTER.json").write_bytes(data[: len(data) // 2])
+    data = (place / FILE).read_bytes()
+    (place / FILE).write_bytes(data[: len(data) // 2])
     report = resumed_with(run, checkpoint)
     assert report.step == STEPS
     assert "cannot be read and is not used" in report.line
-    (place / "POINTER.json").unlink()
+    (place / FILE).unlink()
     assert "was written by something else" in resumed_with(run, checkpoint).line
     place.rmdir()
     report = resumed_with(run, checkpoint)

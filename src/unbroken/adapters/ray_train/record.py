@@ -161,15 +161,12 @@ class RayRecord:
 
     @contextmanager
     def _checkpoint(self, commit: Commit, world_size: int) -> Generator[Any, None, None]:
-        pointer = Pointer(
-            root=os.fspath(self._settings.root),
-            job=self._settings.job,
-            sequence=commit.sequence,
-            digest=commit.manifest_digest,
-            step=commit.step,
-            world_size=world_size,
-            directory=commit.directory,
-        )
         with tempfile.TemporaryDirectory(prefix="unbroken-") as directory:
-            pointers.write(directory, pointer)
+            pointers.write(
+                directory,
+                commit,
+                root=os.fspath(self._settings.root),
+                job=self._settings.job,
+                world_size=world_size,
+            )
             yield ray.train.Checkpoint.from_directory(directory)

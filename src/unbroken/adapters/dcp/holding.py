@@ -1,4 +1,4 @@
-"""The runs that this process writes to as coordinator, each held from its first save to the end of the process.
+"""The runs that this process writes to as coordinator, each held from its first save to its end.
 
 A `StorageWriter` is often made anew for every save, in whatever thread. To take the run each time would claim
 an epoch each time; so the right to write is kept here, under the run's place.
@@ -70,7 +70,7 @@ class HeldRun:
         """
         if order != self.order:
             raise SaveFailed(
-                f"The save of step {order.step:,} was given up: another save of the run was begun before it ended.",
+                f"The save of step {order.step:,} was given up: another save was begun before it ended.",
                 hint="Wait for a save, or for what async_save returned, before the next.",
             )
         commit = self.writer.checkpoints.write_parts((), meta, (), joint=Joint(order, tuple(records)))

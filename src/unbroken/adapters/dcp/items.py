@@ -1,8 +1,8 @@
 """What a planner hands over for one item (a part of a tensor, or bytes), as a node of a document and back.
 
-Tensors are written as the rest of the package writes them. Bytes are what the planner has pickled: where that is
-a plain value (a learning rate, the names in a group of parameters) the value itself is written, and pickled
-anew when it is read. So only what is an object of some class remains a pickle, which needs trust.
+Tensors are written as the rest of the package writes them. Bytes are what the planner has pickled: where
+that is a plain value (a learning rate, the names in a group of parameters) the value itself is written, and
+pickled anew when it is read. So only what is an object of some class remains a pickle, which needs trust.
 
 Nothing is unpickled here that could run code: the only pickles that are looked into are those that this
 process has just made, and these without looking up any name.
@@ -51,8 +51,8 @@ class Items:
         """
         if not is_plain_tensor(tensor):
             raise NotCapturable(
-                f"{name} is a {str(tensor.layout).removeprefix('torch.')} tensor of {tensor.dtype}, which cannot"
-                " be saved.",
+                f"{name} is a {str(tensor.layout).removeprefix('torch.')} tensor of {tensor.dtype},"
+                " which cannot be saved.",
                 hint="Keep it as plain tensors.",
                 place=name,
             )

@@ -1,7 +1,7 @@
 """Plain values (numbers, strings, tuples, lists, dicts of them) as nodes of a document and back. Pure.
 
-What is not plain by this word is left to others: subclasses, objects, and containers that are met twice, since
-their identity would be lost.
+What is not plain by this word is left to others: subclasses, objects, and containers that are met twice,
+since their identity would be lost.
 """
 
 from __future__ import annotations

@@ -22,6 +22,14 @@ from torch.futures import Future
 
 from unbroken.adapters.dcp import sharding, shards
 from unbroken.adapters.dcp.items import blob_of, bytes_of, tensor_of
+from unbroken.adapters.dcp.rank_state import (
+    own_rank,
+    rank_key,
+    ranks_of,
+    tell_of_left,
+    tell_of_missing,
+    world_size,
+)
 from unbroken.adapters.dcp.sharding import COMPONENT, Place
 from unbroken.adapters.dcp.steps import step_of
 from unbroken.engine.settings import Settings
@@ -29,6 +37,7 @@ from unbroken.errors import ConfigError, CorruptObject, NoUsableCheckpoint, Untr
 from unbroken.format.document import Document
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.repo.roots import root_of
 from unbroken.state.nodes import Opaque, Value
 from unbroken.state.snapshot import Bytes
 from unbroken.types import Digest, Sequence
@@ -87,7 +96,7 @@ class _Opened:
 
 
 class StorageReader(_StorageReader):
-    """Loads from the run at `root`: the newest checkpoint, or that of a step. On every rank with the same arguments.
+    """Loads from the run at `root` the newest checkpoint, or that of a step. On all ranks with equal arguments.
 
     >>> import torch.distributed.checkpoint as dcp
     >>> import unbroken.dcp
@@ -95,7 +104,7 @@ class StorageReader(_StorageReader):
     >>> dcp.load(state, storage_reader=unbroken.dcp.StorageReader("runs/fsdp"))            # doctest: +SKIP
 
     Another number of ranks, another cut or a plain process load as well. Tensors and plain values need no
-    trust; objects that torch has pickled are loaded only from a checkpoint signed with our key, or with `trust`.
+    trust; objects that torch has pickled come from a checkpoint that is signed with our key, or with `trust`.
 
     Raises ConfigError where a setting cannot be used. What goes wrong in a load is raised by
     torch.distributed.checkpoint on every rank, as its CheckpointException, which `except Exception` misses.
@@ -130,13 +139,48 @@ class StorageReader(_StorageReader):
         commit = self._chosen(repository)
         if repository.manifest(commit).document(COMPONENT) is None:
             raise ConfigError(
-                f"The checkpoint of step {commit.step:,} in {self.settings.where} was not written by unbroken.dcp.",
+                f"The checkpoint of step {commit.step:,} in {self.settings.where} is none of unbroken.dcp.",
                 hint="Go on with it in the script that wrote it.",
             )
         document = repository.document(commit, COMPONENT)
         metadata, _ = sharding.decode(document.roots, key=f"{commit.directory}/{COMPONENT}")
         self._opened = _Opened(repository, commit, metadata.storage_data)
         return metadata
+
+    def latest_step(self) -> int | None:
+        """Return the step of the newest checkpoint; None where there is none yet."""
+        if self.settings.job not in root_of(self.settings.root).jobs():
+            return None
+        commits = Repository.open(self.settings.root, self.settings.job).commits()
+        return commits[0].step if commits else None
+
+    def rank_state(
+        self, state: dict[str, object], *, rank: int | None = None, of: int | None = None
+    ) -> dict[str, object]:
+        """Return `state` under the key of this rank, to be loaded beside a state that is cut.
+
+        Empty where the checkpoint has nothing of this rank, which a warning tells: a key that is missing
+        would stop all ranks. Then `state` stays as it is. Another warning, on rank 0, names what ranks have
+        left that are not there any more; `of` is the rank whose state this one goes on with instead.
+
+        Raises:
+            ConfigError: the checkpoint has nothing of the rank `of`.
+        """
+        me = own_rank(rank)
+        there = ranks_of(self.read_metadata().state_dict_metadata)
+        step = self._checkpoint().commit.step
+        if of is not None and own_rank(of) not in there:
+            raise ConfigError(
+                f"The checkpoint of step {step:,} has no state of rank {of}.",
+                hint=f"It has states of: {', '.join(map(rank_key, there)) or 'no rank'}.",
+            )
+        if of is None and me == 0:
+            tell_of_left(there, size=world_size(), step=step)
+        wanted = me if of is None else of
+        if wanted not in there:
+            tell_of_missing(wanted, there, step=step)
+            return {}
+        return {rank_key(wanted): state}
 
     def set_up_storage_reader(
         self,

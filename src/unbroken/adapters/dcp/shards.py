@@ -1,4 +1,4 @@
-"""What one rank has of a state, as one component: name -> the tensor or value, or the list of its parts here."""
+"""What one rank has of a state, as one component: name -> the tensor or value, or the list of parts."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from unbroken.repo.fencing import Claim
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The part of rank `rank` in one save. `base` is the newest commit, which stays until this one is over."""
+    """The part of a rank in one save. `base` is the newest commit, which stays until this one is over."""
 
     rank: int
     job: str

@@ -61,8 +61,8 @@ class StorageWriter(_StorageWriter):
     >>> writer = unbroken.dcp.StorageWriter("runs/fsdp", step=100)
     >>> dcp.save({"model": model.state_dict()}, storage_writer=writer)  # doctest: +SKIP
 
-    `step` is the step that the checkpoint is of; torch's `checkpoint_id=100` says the same. `metrics` stand in
-    the list of checkpoints, and `best` keeps the one that is best by one of them beside the last `keep_last`.
+    `step` is the step that the checkpoint is of; torch's `checkpoint_id="100"` says the same. `metrics` stand
+    in the list of checkpoints, and `best` keeps the best by one of them beside the last `keep_last`.
     Settings are overridden by `UNBROKEN_*` variables.
 
     The first save of a process takes the run for writing, and holds it until `close()` or the end of the
@@ -102,7 +102,7 @@ class StorageWriter(_StorageWriter):
         self._ticket = None
         if not kwargs.get("use_collectives", True):
             raise ConfigError(
-                "Without collectives no rank knows of the others, and nobody could commit a checkpoint of all.",
+                "Without collectives no rank knows of the others, and nobody could commit for all.",
                 hint="Leave out use_collectives=False.",
             )
         self._step()

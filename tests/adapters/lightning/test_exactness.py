@@ -98,11 +98,11 @@ MORE = [
     Case("dqn", 14, FREELY, IN_THREES, ("optimizers",)),
     Case("regression", 6, 1, {"max_epochs": 3}, ("generators",)),
     Case("regression", 12, 1, {"max_epochs": 3}, ("optimizers",)),
-    Case("regression", 13, 1, {"max_epochs": 6}, ("schedulers",)),
+    Case("regression", 13, 1, {"max_epochs": 3}, ("optimizers",)),
     Case("regression", 16, 5, {"max_steps": 20}, ("passes",)),
     Case("regression", 10, 1, {"max_epochs": 3, "val_check_interval": 2}, ("generators",)),
     Case("regression", 9, 1, {"max_epochs": 3, "limit_train_batches": 4}, ("generators",)),
-    Case("regression", 9, 1, {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}, ("generators",)),
+    Case("regression", 9, 1, {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}, ("passes",)),
 ]  # fmt: skip
 
 

@@ -43,8 +43,6 @@ class FitSource(GraftSource):
         """Where the loop stands; after a restore, where it stood."""
         self._trainer = trainer
         loop: Any = trainer.fit_loop
-        self._passes = loop._data_fetcher.combined_loader
-        validation = loop.epoch_loop.val_loop._combined_loader
         policy = training_policy(trainer)
         policy = policy.merged(Policy(components=dict.fromkeys(_buffers(trainer, policy), "replay_buffer")))
         self._live: dict[str, object] = {
@@ -54,7 +52,7 @@ class FitSource(GraftSource):
             "precision": trainer.precision_plugin,
             CALLBACKS: with_state(trainer, ours),
             "loop": loop,
-            "passes": self._passes._iterator,
+            "passes": None,
             "metrics": trainer._logger_connector,
             "trainer": trainer,
             "position": self.position,
@@ -63,11 +61,9 @@ class FitSource(GraftSource):
         data: Any = getattr(trainer, "datamodule", None)
         if data is not None:
             self._live["datamodule"] = data
-        if validation is not None:
-            self._live["validation"] = validation
         self.stand()
         known = dict(promises)
-        lost = out_of_reach(getattr(self._passes._iterator, "iterators", ()))
+        lost = out_of_reach(self._iterators())
         if lost:
             known[LOADERS] = Promise(Fidelity.APPROXIMATE, "; ".join(lost))
         super().__init__(self._live, policy, facts=self._known, promises=known)
@@ -109,8 +105,16 @@ class FitSource(GraftSource):
     def stand(self) -> None:
         """Hold on to the passes that the loaders are in. To be called at each batch: what is saved of an order
         must not depend on when the first save comes."""
-        self._live["passes"] = self._passes._iterator  # each epoch begins a new one
-        take_out_orders(getattr(self._passes._iterator, "iterators", ()))
+        loop: Any = self._trainer.fit_loop
+        # Each epoch begins a new pass, and may load its data anew.
+        self._live["passes"] = loop._data_fetcher.combined_loader._iterator
+        validation = loop.epoch_loop.val_loop._combined_loader
+        if validation is not None:
+            self._live["validation"] = validation
+        take_out_orders(self._iterators())
+
+    def _iterators(self) -> list[Any]:
+        return list(getattr(self._live["passes"], "iterators", ()))
 
     def _known(self) -> dict[str, Any]:
         trainer = self._trainer

@@ -8,7 +8,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from unbroken.repo.repository import Repository
 
 from .driver import cut, differing, drive, pointers, repository_of, said
 
@@ -48,13 +51,12 @@ def workers(place: Path, undisturbed: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(place: Path, undisturbed: Path, workers: Path) -> Path:
-    """A run whose driver is killed. The one that goes on trains with other numbers of workers, too."""
+    """A run whose driver is killed. The one that goes on trains one with fewer workers, too."""
     root = place / "driver" / "run"
     training = {"root": str(root), "kill_driver": RANDOM.randrange(6, 22)}
     drive(training, expect=-9)
     fewer = cut(undisturbed, place / "fewer" / "run", 15, record=True)
-    alone = {"root": str(fewer), "workers": 1}
-    drive(training, alone, {**alone, "workers": 2, "steps": MORE})
+    drive(training, {"root": str(fewer), "workers": 1})
     return root
 
 
@@ -64,8 +66,8 @@ def assert_same_end(undisturbed: Path, other: Path) -> None:
         assert said(undisturbed, f"end.{rank}") == said(other, f"end.{rank}")
 
 
-def starts(root: Path) -> list[int]:
-    return [record.step for record in repository_of(root).history() if record.event == "start"]
+def starts(root: Path, job: str = "run") -> list[int]:
+    return [record.step for record in Repository.open(root, job).history() if record.event == "start"]
 
 
 def test_killed_workers_leave_no_trace(undisturbed: Path, workers: Path) -> None:
@@ -133,8 +135,19 @@ def test_fewer_workers_go_on_and_are_told_what_it_costs(place: Path, driver: Pat
     assert [(entry["rank"], entry["env_seed"]) for entry in meta.worker_status] == [(0, 40)]
 
 
+@pytest.mark.exactness
+def test_with_a_part_left_cold_they_would_not(place: Path, undisturbed: Path, workers: Path) -> None:
+    drive(*({"root": str(cut(undisturbed, place / part / "run", 10)), "cold": part} for part in COLD))
+    for part, component in COLD.items():
+        root = place / part / "run"
+        assert component in differing(undisturbed, root), part
+        assert said(undisturbed, "end.0")["weights"] != said(root, "end.0")["weights"], part
+
+
+@pytest.mark.exactness
 def test_more_workers_go_on_and_are_told_what_it_costs(place: Path, driver: Path) -> None:
     root = place / "fewer" / "run"
+    drive({"root": str(root), "workers": 2, "steps": MORE})
     found = said(root, "resumed.0of2")
     assert f"had finished at step {STEPS}" in found["text"]
     assert "the number of ranks was 1 and is 2: rank 0 keeps its own state" in found["text"]
@@ -147,9 +160,15 @@ def test_more_workers_go_on_and_are_told_what_it_costs(place: Path, driver: Path
 
 
 @pytest.mark.exactness
-def test_with_a_part_left_cold_they_would_not(place: Path, undisturbed: Path, workers: Path) -> None:
-    drive(*({"root": str(cut(undisturbed, place / part / "run", 10)), "cold": part} for part in COLD))
-    for part, component in COLD.items():
-        root = place / part / "run"
-        assert component in differing(undisturbed, root), part
-        assert said(undisturbed, "end.0")["weights"] != said(root, "end.0")["weights"], part
+def test_without_torch_and_by_a_clock_workers_save_together_all_the_same(place: Path) -> None:
+    root = place / "plain" / "run"
+    drive({"root": str(root), "plain": True, "kill": [1, RANDOM.randrange(12, 22)]})
+    (storage,) = Path(f"{root}.ray").glob("*/unbroken")  # in Ray's own storage, under the experiment's name
+    assert starts(storage, "training")[0] == 0
+    for rank in (0, 1):
+        rng, total = np.random.default_rng(rank), np.zeros(2)
+        for step in range(STEPS):
+            total += rng.normal(size=2) * (step + 1)
+        end = said(root, f"end.{rank}")
+        assert (end["total"], end["draw"]) == (total.tolist(), rng.random())
+        assert 0 < end["from"] < STEPS

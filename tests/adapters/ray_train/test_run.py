@@ -85,11 +85,12 @@ def test_a_fact_that_is_none_is_refused(tmp_path: Path) -> None:
     def refused() -> None:
         ckpt = unbroken_train.start(tmp_path / "run", quiet=True, array=np.zeros(1))
         for _ in ckpt.steps(1):
-            for facts in ({"rank": 3}, {"epoch": object()}, {"epoch": float("nan")}, {"rows": np.zeros(3)}):
-                with pytest.raises(ConfigError, match=r"plain fact|stands in"):
+            for facts in ({"rank": 3}, {"epoch": object()}, {"epoch": float("nan")}, {"env_seeds": 3}):
+                with pytest.raises(ConfigError, match=r"plain fact|stands in|one whole number"):
                     ckpt.report({}, **facts)
             ckpt.report({}, epoch=np.int64(3), seeds=(1, 2))
-            assert ckpt.status == {"epoch": 3, "seeds": [1, 2]}
+            ckpt.report({}, env_seeds=[np.int64(5), None])
+            assert ckpt.status == {"epoch": 3, "seeds": [1, 2], "env_seeds": [5, None]}
 
     in_worker(refused)
 

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import ray.train
 import torch
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from torch import nn
 
 import unbroken.ray_train
@@ -48,6 +50,8 @@ class Training:
     kill_driver: int | None = None
     cold: str = ""
     keep_last: int = 5
+    plain: bool = False
+    """Without torch: no process group, a clock decides about saves."""
 
 
 class Buffer:
@@ -135,6 +139,20 @@ def train(config: dict[str, Any]) -> None:
     write(about, f"end.{rank}", {"weights": weights, "draws": draws, "episodes": ckpt.episodes})
 
 
+def train_plain(config: dict[str, Any]) -> None:
+    about = Training(**config["training"])
+    rank = ray.train.get_context().get_world_rank()
+    rng = np.random.default_rng(rank)
+    total = np.zeros(2)
+    ckpt = unbroken.ray_train.start(every=unbroken.ray_train.Every(seconds=0.02), total=total, rng=rng)
+    for step in ckpt.steps(about.steps):
+        total += rng.normal(size=2) * (step + 1)
+        perish(about, rank, step, config["driver"])
+        ckpt.report({"step": step})
+    assert ckpt.resumed is not None
+    write(about, f"end.{rank}", {"total": total.tolist(), "draw": rng.random(), "from": ckpt.resumed.step})
+
+
 def leave_cold(part: str, ckpt: Any, new: Any, rank: int) -> None:
     objects = ckpt._tracked.objects
     buffer, optimizer = new
@@ -159,6 +177,7 @@ def perish(about: Training, rank: int, step: int, driver: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if about.kill_driver == step and rank == 0 and once(about, "kill_driver"):
         os.kill(driver, signal.SIGKILL)
+        threading.Event().wait()  # for Ray, which ends with its driver and this worker with it
 
 
 def once(about: Training, what: str) -> bool:
@@ -177,8 +196,9 @@ def main(arguments: list[str]) -> None:
     ray.init(num_cpus=2, include_dashboard=False)
     for argument in arguments:
         about = Training(**json.loads(argument))
-        result = TorchTrainer(
-            train,
+        trainer = DataParallelTrainer if about.plain else TorchTrainer
+        result = trainer(
+            train_plain if about.plain else train,
             train_loop_config={"training": vars(about), "driver": os.getpid()},
             scaling_config=ScalingConfig(num_workers=about.workers, resources_per_worker={"CPU": 1}),
             run_config=RunConfig(

@@ -227,8 +227,18 @@ class TrainRun:
         return self._status
 
     def save(self) -> None:
-        """Save at the top of the next iteration. Of several workers rank 0 decides."""
-        self._running().request_save("requested by the script")
+        """Save at the top of the next iteration. Of several workers rank 0 decides.
+
+        Raises:
+            ConfigError: the workers have nothing by which they could hear of it.
+        """
+        engine = self._running()
+        if self._world.size > 1 and self._world.agree is None:
+            raise ConfigError(
+                "Workers without a process group that save every so many steps do not hear of a wish.",
+                hint="Use TorchTrainer, or an interval in seconds: every=Every(seconds=60).",
+            )
+        engine.request_save("requested by the script")
 
     def stop(self) -> None:
         """End the loop at the top of its next iteration, for good. Every worker has to call it at one step."""

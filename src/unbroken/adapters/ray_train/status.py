@@ -6,15 +6,14 @@ It stands in `meta.json` under `worker_status`, one entry a rank, and comes back
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from unbroken.errors import ConfigError
 
-TAKEN = ("rank", "pid", "host", "bytes", "worker_status")
+TAKEN = ("rank", "pid", "host", "bytes", "episodes", "worker_status", "workers")
 """What every entry has anyway, by which nothing else can go."""
 
 
-def checked(facts: Mapping[str, object]) -> dict[str, Any]:
+def checked(facts: Mapping[str, object]) -> dict[str, object]:
     """Return facts as they can be written in JSON.
 
     >>> checked({"epoch": 3, "env_seed": None})
@@ -28,7 +27,14 @@ def checked(facts: Mapping[str, object]) -> dict[str, Any]:
             raise ConfigError(
                 f"{name} stands in every worker's status already.", hint="Report it by another name."
             )
-    return {name: _plain(name, value) for name, value in facts.items()}
+    found = {name: _plain(name, value) for name, value in facts.items()}
+    seeds = found.get("env_seeds", [])
+    if not isinstance(seeds, list) or not all(type(seed) in (int, type(None)) for seed in seeds):
+        raise ConfigError(
+            f"env_seeds has one whole number for each environment, by its index, and not {seeds!r:.80}.",
+            hint="Report a single one as env_seed.",
+        )
+    return found
 
 
 def _plain(name: str, value: object) -> object:

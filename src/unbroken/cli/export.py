@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,9 +22,10 @@ from unbroken.errors import ConfigError
 from unbroken.report.arrays import Arrays, NamedArray
 from unbroken.report.plain import plain
 from unbroken.report.quantity import counted, size
+from unbroken.state.parts import rank_name, split_name, view
 from unbroken.state.snapshot import Snapshot
 
-TARGETS = "target_weights"
+POLICY, TARGETS = "policy_weights", "target_weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def export(
     to: Annotated[
         str, typer.Option(help="The file: .pt, .npz or .json decides what is written. Or: hf-dir.")
     ],
-    component: Annotated[str, typer.Option(help="The component.")] = "policy_weights",
+    component: Annotated[str, typer.Option(help="The component.")] = POLICY,
     force: Annotated[bool, typer.Option("--force", help="Replace what exists.")] = False,
     shard_size: Annotated[
         str, typer.Option(help="With --to hf-dir: the most that one file of weights holds.")
@@ -68,7 +69,8 @@ def export(
 ) -> int:
     """Write one component as .pt (a state_dict), .npz (numpy arrays) or .json (plain values).
 
-    Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads. With
+    Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads; of several
+    ranks with weights of their own those of rank 0 (others: `--component policy_weights@rank1`). With
     `--to hf-dir DIR` it is a directory for `from_pretrained`: safetensors, and what was saved beside them.
     """
     models = to == pretrained.NAME
@@ -87,18 +89,22 @@ def export(
     with target.reading(commit):
         documents = target.repository.manifest(commit).documents.values()
     names = {entry.component for entry in documents}
+    component = _labelled(component, names)
     if component not in names:
         raise ConfigError(
             f"There is no component {component!r}.", hint=f"There are: {', '.join(sorted(names))}."
         )
+    own, rank = split_name(component)
     # A policy's target networks are part of its state_dict, and a component of their own.
-    wanted = {component, TARGETS} & names if component == "policy_weights" else {component}
-    snapshot, checkpoint = target.load(commit, sorted(wanted)), target.place(commit)
+    targets = TARGETS if rank is None else rank_name(TARGETS, rank)
+    wanted = {component, targets} & names if own == POLICY else {component}
+    # Several ranks number their objects each for itself: as one of them sees it, each number is there once.
+    snapshot, checkpoint = view(target.load(commit, sorted(wanted)), rank or 0), target.place(commit)
     if write is None:
-        written = pretrained.write_models(snapshot, component, path, shard=shard, force=force)
+        written = pretrained.write_models(snapshot, own, path, shard=shard, force=force)
         result = _exported(checkpoint, component, path, to, written, written.bytes)
     else:
-        file = replace_file(path, write, snapshot, component)
+        file = replace_file(path, write, snapshot, own)
         result = _exported(checkpoint, component, path, path.suffix[1:], file, path.stat().st_size)
     count = counted(result.entries, NOUNS.get(path.suffix, "tensor"))
     show(
@@ -108,6 +114,13 @@ def export(
         json=json,
     )
     return EXIT_OK
+
+
+def _labelled(component: str, names: Collection[str]) -> str:
+    """Return the name under which a checkpoint holds a component. Where each of several ranks has weights of
+    its own, the first one's are meant."""
+    mine = rank_name(component, 0)
+    return mine if component == POLICY and component not in names and mine in names else component
 
 
 def _exported(

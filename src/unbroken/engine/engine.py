@@ -530,7 +530,7 @@ class CheckpointEngine:
             steps = ", ".join(f"{n:,}" for n in sorted({c.step for c in commits})) or "none"
             wanted = "no checkpoint" if step is None else f"no checkpoint of step {step:,}"
             raise ConfigError(f"The run {self.settings.job!r} holds {wanted}.", hint=f"There are: {steps}.")
-        if self.world is None:
+        if self.world is None and not repository.manifest(chosen).ranks:
             return repository.load(chosen, components)
         return picked(load_share(repository, chosen, self.world).snapshot, components)
 

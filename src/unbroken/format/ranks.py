@@ -124,9 +124,13 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
 
 
 class Outcome(Record, frozen=True, kw_only=True, tag="outcome"):
-    """``saves/<n>/outcome.json``: the checkpoint is committed under this number, or (0) it is not."""
+    """``saves/<n>/outcome.json``: the checkpoint is committed under this number, or (0) it is not.
+
+    `order` is the order that could not be given, where that was the reason.
+    """
 
     sequence: Count
+    order: SaveOrder | None = None
     reason: str = ""
     differing: list[str] = []
 

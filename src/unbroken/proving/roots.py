@@ -6,6 +6,7 @@ from pathlib import Path
 
 from unbroken.errors import Unproved
 from unbroken.format.records import Commit
+from unbroken.repo import copying
 from unbroken.repo.repository import Repository, jobs
 from unbroken.report.comparison import compared
 from unbroken.report.proof import FinalComparison
@@ -28,12 +29,10 @@ def copy_starts(source: Path, target: Path) -> dict[str, Commit]:
                 f"The run {job!r} kept no checkpoint of its step 0, so the two runs cannot begin alike.",
                 hint="Does the script set keep_first=False through the environment?",
             )
-        birth = original.birth(start)
         copy = Repository.open(target, job, create=True)
         with copy.writer() as writer:
-            if birth is not None:
-                writer.write_birth(birth)
-            copied[job] = writer.write(original.load(start), original.meta(start))
+            for made in copying.copy(original, [start], copy, writer):
+                copied[job] = made.target
     return copied
 
 

@@ -66,6 +66,8 @@ class Coordinator:
         self._start_timeout = about.start_timeout
         self._proposals = 0
         self._saves = 0
+        self._untold: SaveOrder | None = None
+        """The order that is being given, or could not be."""
 
     def admit(self) -> None:
         """Wait for every other rank, and take in those that came.
@@ -164,7 +166,9 @@ class Coordinator:
         self._saves += 1
         if self._saves > KEPT_ORDERS:
             self._forget(ranks.save(self._meeting.epoch, self._saves - KEPT_ORDERS))
+        self._untold = order
         self._meeting.say(f"{self._save()}/order.json", order)
+        self._untold = None
 
     def collect(self, own: Mapping[str, EncodedComponent]) -> list[RankRecord]:
         """Wait until every other rank has written, and return what, in the order of the ranks.
@@ -236,7 +240,8 @@ class Coordinator:
         reason = error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
         with suppress(UnbrokenError):  # the error that is on its way says more; they will not wait for ever
             self._meeting.say(
-                f"{self._save()}/outcome.json", Outcome(sequence=0, reason=reason, differing=differing)
+                f"{self._save()}/outcome.json",
+                Outcome(sequence=0, reason=reason, differing=differing, order=self._untold),
             )
 
     def _save(self) -> str:

@@ -178,8 +178,8 @@ class _Copier:
             return Copied(commit, there, 0, was_there=True)
         sign = _may_sign(source, commit, manifest)
         meta = msgspec.structs.replace(source.meta(commit), job=self._target.job)
-        if commit.birth:
-            name = Digest(commit.birth)
+        births = {commit.birth, *(part.birth for part in manifest.ranks)}
+        for name in map(Digest, sorted(births - {""})):
             writer.copy_birth(name, _object(source.store, layout.birth(name), name))
         reader = Reader(source.store, self._index, commit)
         checkpoints = writer.checkpoints
@@ -197,7 +197,7 @@ class _Copier:
             )
             for file, entry in manifest.documents.items()
         ]
-        made = checkpoints.write_parts(parts, meta, stored, sign=sign)
+        made = checkpoints.write_parts(parts, meta, stored, sign=sign, ranks=manifest.ranks)
         return Copied(commit, made, sum(part.nbytes for part in parts), was_there=False)
 
 
@@ -209,7 +209,8 @@ def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | No
         if facts != (commit.step, commit.segment, commit.position, commit.time, commit.birth):
             continue
         try:
-            if target.manifest(found).documents != manifest.documents:
+            there = target.manifest(found)
+            if (there.documents, there.ranks) != (manifest.documents, manifest.ranks):
                 continue
             index.refresh()
             needed = all_blobs([Reader(target.store, index, found).references(ChunkLists(index))])

@@ -29,6 +29,7 @@ from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References
 from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, packs_of, stored_entry
 from unbroken.repo.joining import status_of
+from unbroken.repo.log import read_log
 from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
@@ -147,9 +148,11 @@ class RankWriter:
 
         def look() -> tuple[int, SaveOrder] | None:
             for number in self._orders():
-                order = meeting.hear(f"{ranks.save(meeting.epoch, number)}/order.json", SaveOrder)
+                place = ranks.save(meeting.epoch, number)
+                order = meeting.hear(f"{place}/order.json", SaveOrder)
                 if order is None:
-                    return None
+                    self._heed_untold(place, meta)
+                    continue  # it is being written, or could not be, and then another one follows
                 if _is(order, meta):
                     return number, order
                 if order.step > meta.step:
@@ -171,6 +174,12 @@ class RankWriter:
             )
         self._done = found[0]
         return ranks.save(meeting.epoch, found[0]), found[1]
+
+    def _heed_untold(self, place: str, meta: Meta) -> None:
+        """Raise what tells that rank 0 has given up this very save before it could give the order."""
+        outcome = self._meeting.hear(f"{place}/outcome.json", Outcome)
+        if outcome is not None and outcome.order is not None and _is(outcome.order, meta):
+            raise _given_up(outcome, meta.step)
 
     def _orders(self) -> list[int]:
         place = ranks.saves(self._meeting.epoch)
@@ -281,14 +290,16 @@ class RankWriter:
             # Rank 0 in turn waits for others to say where, and speaks when that time is over.
             outcome = meeting.patience.until(hear_outcome, seconds=2 * meeting.timeout)
         if outcome is None:
+            if self._is_committed(order):
+                return  # and rank 0 could not say so
             raise self._no_outcome(place, order)
         if outcome.differing:
             raise ReplicasDiffer(outcome.reason, differences=outcome.differing)
         if not outcome.sequence:
-            raise SaveFailed(
-                f"The checkpoint of step {order.step:,} was given up by rank 0: {outcome.reason}",
-                hint="Checkpoints committed before it are intact.",
-            )
+            raise _given_up(outcome, order.step)
+
+    def _is_committed(self, order: SaveOrder) -> bool:
+        return any(commit.write_id == order.write_id for commit in read_log(self._meeting.store).commits)
 
     def _no_outcome(self, place: str, order: SaveOrder) -> RankMissing:
         """Return the error of a save that does not end. Rank 0 is not to blame where it waits for others: it
@@ -334,6 +345,13 @@ class RankWriter:
         self._meeting.say(
             ranks.of_rank(f"{place}/finding", self.rank), Finding(rank=self.rank, differences=lines)
         )
+
+
+def _given_up(outcome: Outcome, step: int) -> SaveFailed:
+    return SaveFailed(
+        f"The checkpoint of step {step:,} was given up by rank 0: {outcome.reason}",
+        hint="Checkpoints committed before it are intact.",
+    )
 
 
 def _is(order: SaveOrder, meta: Meta) -> bool:

@@ -45,7 +45,7 @@ from unbroken.format.buffers import Content
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import WORTH, WORTH_IN_BULK, Compression
 from unbroken.format.digest import digest_of
-from unbroken.format.manifest import DocumentFormat, Manifest
+from unbroken.format.manifest import DocumentFormat, Manifest, RankPart
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
@@ -84,6 +84,7 @@ class _Attempt:
     order: SaveOrder
     joined: tuple[RankRecord, ...] = ()
     """What others have written for it already."""
+    ranks: tuple[RankPart, ...] = ()
     written: list[str] = field(default_factory=list[str])
     packs: list[str] = field(default_factory=list[str])
     in_doubt: bool = False
@@ -285,15 +286,17 @@ class CheckpointWriter:
         *,
         sign: bool = True,
         joint: Joint | None = None,
+        ranks: Iterable[RankPart] = (),
     ) -> Commit:
         """Write a checkpoint of parts that give their blobs and documents themselves; as `write` otherwise.
 
         They yield those blobs that `must_write` asks for, and add them to `stored`. `sign` is about
-        pickled parts, those of `joint` included: without it nobody vouches for them.
+        pickled parts, those of `joint` included: without it nobody vouches for them. `ranks` are those
+        that have written the original of a copy.
         """
         self._check_process()
         order = self.order(meta) if joint is None else joint.order
-        attempt = _Attempt(order, () if joint is None else joint.records)
+        attempt = _Attempt(order, () if joint is None else joint.records, tuple(ranks))
         try:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
@@ -440,6 +443,7 @@ class CheckpointWriter:
             documents={part.file_name: part.entry for part in encoded},
             blobs={digest: size for part in encoded for digest, size in part.sizes.items()},
             opaque=sorted(place for part in encoded for place in part.opaque),
+            ranks=list(attempt.ranks),
         )
         if self._coordinator is not None:
             manifest = merged(manifest, meta, others)
@@ -459,6 +463,7 @@ class CheckpointWriter:
             written.references = References(
                 frozenset(Digest(digest) for digest in manifest.blobs),
                 tuple(chunks for part in encoded for chunks in part.lists),
+                frozenset(Digest(part.birth) for part in attempt.ranks if part.birth),
             )
 
     def must_write(self, digest: Digest) -> bool:

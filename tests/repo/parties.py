@@ -1,0 +1,134 @@
+"""Two ranks of a run as two threads over one store, in a time that stands still until one of them is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from unbroken.errors import ObjectMissing
+from unbroken.format import layout
+from unbroken.repo.coordinator import Ranks
+from unbroken.repo.follower import Follower
+from unbroken.repo.rendezvous import Patience
+from unbroken.repo.repository import Repository
+from unbroken.repo.retention import plan_retention
+from unbroken.repo.run_writer import RunWriter
+from unbroken.state.parts import view
+from unbroken.state.snapshot import Snapshot
+from unbroken.store.base import ByteStore
+
+from .states import meta, noise, process, same, snapshot, tokens
+
+REPLICATED = frozenset({"policy_weights"})
+SECONDS = 10.0
+"""So long a thread may take; what waits in vain gives up as soon as the other one is gone."""
+
+
+@dataclass
+class Time:
+    """Stands still while all ranks are there, and rushes when one has gone: who waits then gives up at once."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    _now: float = 0.0
+
+    def __call__(self) -> float:
+        if self.over.is_set():
+            self._now += 1e6
+        return self._now
+
+    def patience(self) -> Patience:
+        return Patience(first=0.0002, longest=0.001, clock=self, sleep=time.sleep)
+
+    def ranks(self, size: int = 2) -> Ranks:
+        return Ranks(
+            size=size, replicated=REPLICATED, sync_timeout=1.0, start_timeout=1.0, patience=self.patience()
+        )
+
+
+def state(rank: int, step: int) -> Snapshot:
+    """Return what a rank holds at a step: weights as all have them, and a buffer of its own."""
+    return snapshot(noise(4000, step), noise(6000, 1000 * rank + step), step=step + rank)
+
+
+def at_once(*works: Callable[[], object], time_of: Time | None = None) -> list[object]:
+    """Do all of these at once, each in a thread of its own; return what each returns or raises.
+
+    The time rushes as soon as one is over, whatever became of it: nothing else comes from it.
+    """
+    if time_of is not None:
+        time_of.over.clear()
+    results: list[object] = [None] * len(works)
+
+    def run(number: int) -> None:
+        try:
+            results[number] = works[number]()
+        except BaseException as error:  # noqa: BLE001 - that of a process which has stopped, too
+            results[number] = error
+        if time_of is not None:
+            time_of.over.set()
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "a rank hangs"
+    return results
+
+
+class Parties:
+    """Two ranks that work on one run, each over a store of its own that leads to the same place."""
+
+    def __init__(self, first: ByteStore, second: ByteStore | None = None, *, seed: int = 1) -> None:
+        self.time = Time()
+        self._stores = (first, first if second is None else second)
+        self._seed = seed
+        self.writer: RunWriter | None = None
+        self.follower: Follower | None = None
+
+    def begin(self) -> list[object]:
+        """Let both take their seats; return what came of it."""
+
+        def first() -> None:
+            self.writer = Repository.over(self._stores[0], "job", create=True).writer(
+                token=tokens(2 * self._seed), owner=process(10 * self._seed), ranks=self.time.ranks()
+            )
+
+        def second() -> None:
+            repository = Repository.over(self._stores[1], "job", create=True)
+            self.follower = repository.follow(1, self.time.ranks(), owner=process(10 * self._seed + 1))
+
+        return at_once(first, second, time_of=self.time)
+
+    def save(self, step: int, *, keep_last: int = 2) -> list[object]:
+        """Let both save a step, and rank 0 tidy up; return what came of it."""
+
+        def first() -> None:
+            assert self.writer is not None
+            checkpoints = self.writer.checkpoints
+            checkpoints.write(state(0, step), meta(step))
+            checkpoints.retain(plan_retention(checkpoints.commits(), keep_last=keep_last))
+
+        def second() -> None:
+            assert self.follower is not None
+            self.follower.checkpoints.write(state(1, step), meta(step))
+
+        return at_once(first, second, time_of=self.time)
+
+
+def assert_each_whole_and_of_one_step(store: ByteStore) -> list[int]:
+    """Every commit that a reader sees is whole and holds what all ranks had at its step; return the steps."""
+    try:
+        store.get(layout.FORMAT)
+    except ObjectMissing:
+        return []
+    repository = Repository.over(store, "job")
+    commits = repository.commits()
+    for commit in commits:
+        assert repository.verify(commit) == []
+        loaded = repository.load(commit)
+        for rank in range(2):
+            assert same(view(loaded, rank), view(state(rank, commit.step), rank))
+    return [commit.step for commit in commits]

@@ -1,0 +1,295 @@
+"""Saves of two ranks: interrupted at every operation of each, on stores that fail, and tidied up."""
+
+from __future__ import annotations
+
+import pytest
+
+from unbroken.errors import RankMissing, ReplicasDiffer, SaveFailed, StoreUnavailable, UnbrokenError
+from unbroken.format import layout
+from unbroken.format.ranks import Outcome, SaveOrder
+from unbroken.repo.rendezvous import read
+from unbroken.repo.repository import Repository
+from unbroken.store.memory import MemoryStore
+from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
+from unbroken.types import Epoch
+
+from .parties import Parties, assert_each_whole_and_of_one_step, at_once, state
+from .states import assert_swept, copied, meta, noise, snapshot
+
+
+def trained() -> MemoryStore:
+    """Return a run of two ranks with the checkpoints of the steps 1 and 2."""
+    store = MemoryStore()
+    parties = Parties(store)
+    assert parties.begin() == [None, None]
+    for step in (1, 2):
+        assert parties.save(step) == [None, None]
+    return store
+
+
+@pytest.fixture(scope="module")
+def base() -> MemoryStore:
+    return trained()
+
+
+def second_life(first: FaultyStore | MemoryStore, second: FaultyStore | MemoryStore) -> list[object]:
+    """Let both ranks take the run and save step 3; return what came of it, last of each."""
+    parties = Parties(first, second, seed=2)
+    begun = parties.begin()
+    return begun if begun != [None, None] else parties.save(3)
+
+
+def operations(base: MemoryStore, rank: int) -> int:
+    store = copied(base)
+    counting = FaultyStore(store)
+    assert second_life(*((counting, store) if rank == 0 else (store, counting))) == [None, None]
+    return len(counting.operations)
+
+
+@pytest.mark.parametrize("kind", [Kind.STOP_BEFORE, Kind.STOP_AFTER, Kind.TORN])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stops_anywhere_loses_nothing_and_nothing_gets_mixed(
+    base: MemoryStore, kind: Kind, rank: int
+) -> None:
+    count = operations(base, rank)
+    assert count > 5
+    for at in range(count):
+        store = copied(base)
+        faulty = FaultyStore(store, fault=Fault(kind, at))
+        results = second_life(*((faulty, store) if rank == 0 else (store, faulty)))
+        if not faulty.fired:
+            continue  # how often a rank says hello depends on who comes first
+        assert isinstance(results[rank], Stopped), (at, results)
+        steps = assert_each_whole_and_of_one_step(store)
+        assert steps in ([2, 1], [3, 2, 1], [3, 2])
+        # The next start goes on from there, saves, and sweeps what is left of this.
+        again = Parties(store, seed=3)
+        assert again.begin() == [None, None], (at, kind)
+        assert again.save(4) == [None, None], (at, kind)
+        assert assert_each_whole_and_of_one_step(store) == [4, steps[0]]
+        if not Repository.over(store, "job").broken():  # what half a commit record may need stays
+            assert_swept(Repository.over(store, "job"))
+
+
+@pytest.mark.parametrize("kind", [Kind.UNAVAILABLE, Kind.LOST_RESPONSE])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_store_that_fails_once_anywhere_costs_at_most_one_save(
+    base: MemoryStore, kind: Kind, rank: int
+) -> None:
+    for at in range(operations(base, rank)):
+        store = copied(base)
+        faulty = FaultyStore(store, fault=Fault(kind, at))
+        parties = Parties(*((faulty, store) if rank == 0 else (store, faulty)), seed=2)
+        if parties.begin() != [None, None]:
+            assert assert_each_whole_and_of_one_step(store) == [2, 1]
+            continue
+        results = parties.save(3)
+        steps = assert_each_whole_and_of_one_step(store)
+        assert steps in ([2, 1], [3, 2, 1], [3, 2])
+        for result in results:
+            assert result is None or isinstance(result, UnbrokenError)
+        if not faulty.fired:
+            continue
+        assert parties.save(4) == [None, None], (at, kind, results)
+        assert assert_each_whole_and_of_one_step(store)[0] == 4
+        parties.save(5)
+        assert_swept(Repository.over(store, "job"))
+
+
+def test_an_answer_to_a_word_that_is_lost_is_found_by_reading_it_again(base: MemoryStore) -> None:
+    """Of every create-only record it is known afterwards that it is there."""
+    for rank in range(2):
+        counting = FaultyStore(copied(base))
+        second_life(*((counting, counting.inner) if rank == 0 else (counting.inner, counting)))
+        words = [i for i, done in enumerate(counting.operations) if done.name == "put_if_absent"]
+        assert words
+        for at in words:
+            store = copied(base)
+            faulty = FaultyStore(store, fault=Fault(Kind.LOST_RESPONSE, at))
+            results = second_life(*((faulty, store) if rank == 0 else (store, faulty)))
+            if not faulty.fired or faulty.operations[at].name != "put_if_absent":
+                continue  # how often a rank says hello depends on who comes first
+            assert results == [None, None], faulty.operations[at]
+            assert assert_each_whole_and_of_one_step(store) == [3, 2]
+
+
+class Lagging(MemoryStore):
+    """Lists what was written only some listings later; what is asked for by its name is there at once."""
+
+    def __init__(self, lag: int) -> None:
+        super().__init__()
+        self._lag = lag
+        self._hidden: dict[str, int] = {}
+
+    def put(self, key: str, data: object) -> None:
+        super().put(key, data)  # type: ignore[arg-type]
+        self._hidden[key] = self._lag
+
+    def put_if_absent(self, key: str, data: object) -> bool:
+        written = super().put_if_absent(key, data)  # type: ignore[arg-type]
+        if written:
+            self._hidden[key] = self._lag
+        return written
+
+    def list(self, prefix: str = "") -> list[str]:
+        found = []
+        for key in super().list(prefix):
+            left = self._hidden.get(key, 0)
+            self._hidden[key] = max(0, left - 1)
+            if not left:
+                found.append(key)
+        return found
+
+
+def test_listings_that_lag_behind_cost_time_and_nothing_else() -> None:
+    store = Lagging(3)
+    parties = Parties(store)
+    assert parties.begin() == [None, None]
+    for step in range(1, 6):
+        assert parties.save(step) == [None, None]
+    for _ in range(4):
+        store.list()
+    assert assert_each_whole_and_of_one_step(store)[0] == 5
+
+
+# What is kept and what goes
+
+
+def test_after_many_saves_nothing_is_missing_and_nothing_is_left_over() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    assert parties.begin() == [None, None]
+    for step in range(1, 12):
+        assert parties.save(step) == [None, None]
+        assert assert_each_whole_and_of_one_step(store) == [step, step - 1][: min(step, 2)]
+        assert_swept(Repository.over(store, "job"))
+    assert len(store.list("ranks")) < 20  # words of the last saves, not of all
+
+
+def test_words_of_former_starts_are_swept() -> None:
+    store = trained()
+    for seed in range(2, 6):
+        parties = Parties(store, seed=seed)
+        assert parties.begin() == [None, None]
+        assert parties.save(seed + 1) == [None, None]
+    assert {key.split("/")[1] for key in store.list("ranks")} == {f"{5:010d}"}
+
+
+# Orders
+
+
+def test_an_old_order_is_answered_by_a_refusal_and_only_the_new_one_counts() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    parties.time.over.set()  # rank 0 does not wait: its first save fails
+    with pytest.raises(RankMissing, match="rank 1 said nothing"):
+        writer.checkpoints.write(state(0, 1), meta(1))
+    assert parties.save(2) == [None, None]  # rank 1 comes to the order of step 1 first
+    assert assert_each_whole_and_of_one_step(store) == [2]
+    assert_swept(Repository.over(store, "job"))
+
+
+def test_a_rank_that_answers_an_old_order_late_has_no_part_in_the_next_save() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    parties.time.over.set()
+    with pytest.raises(RankMissing):
+        writer.checkpoints.write(state(0, 1), meta(1))
+    # Now rank 1 writes all of its part for that order, and hears that there will be no checkpoint.
+    with pytest.raises(SaveFailed, match="rank 1 said nothing"):
+        follower.checkpoints.write(state(1, 1), meta(1))
+    old = {key for key in store.list(layout.STEPS) if "@rank1" in key}
+    assert old
+    assert parties.save(2) == [None, None]
+    repository = Repository.over(store, "job")
+    assert assert_each_whole_and_of_one_step(store) == [2]
+    assert not old & set(store.list(layout.STEPS))
+    assert_swept(repository)
+
+
+def test_a_rank_that_is_ahead_says_so_and_rank_0_does_not_wait_for_it() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    results = at_once(
+        lambda: writer.checkpoints.write(state(0, 1), meta(1)),
+        lambda: follower.checkpoints.write(state(1, 2), meta(2)),
+        time_of=parties.time,
+    )
+    assert isinstance(results[0], RankMissing)
+    assert results[0].ranks == (1,)
+    assert "it has gone on to step 2 without step 1" in str(results[0])
+    assert isinstance(results[1], RankMissing)  # nobody saves step 2 with it
+    assert Repository.over(store, "job").commits() == []
+
+
+def test_replicas_that_differ_leave_nothing_committed_and_the_next_save_works() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    parties.save(1)
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    other = bytearray(noise(4000, 2))
+    other[1234] ^= 1
+    results = at_once(
+        lambda: writer.checkpoints.write(state(0, 2), meta(2)),
+        lambda: follower.checkpoints.write(snapshot(bytes(other), noise(6000, 1002), step=3), meta(2)),
+        time_of=parties.time,
+    )
+    for result in results:
+        assert isinstance(result, ReplicasDiffer)
+        [line] = result.differences
+        assert line.startswith("rank 1: policy_weights: model/policy/w: ")
+    assert assert_each_whole_and_of_one_step(store) == [1]
+    assert parties.save(3) == [None, None]
+    assert assert_each_whole_and_of_one_step(store) == [3, 1]
+    assert_swept(Repository.over(store, "job"))
+
+
+def test_a_rank_that_cannot_write_says_why_at_once() -> None:
+    store = MemoryStore()
+    faulty = FaultyStore(store, fault=Fault(Kind.FULL, 2))
+    parties = Parties(store, faulty)
+    assert parties.begin() == [None, None]
+    results = parties.save(1)
+    assert isinstance(results[0], RankMissing), results
+    assert results[0].ranks == (1,)
+
+
+def test_the_record_of_a_save_is_told_to_all() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    parties.save(1)
+    place = f"ranks/{1:010d}/saves/{1:010d}"
+    order, outcome = (
+        read(store, f"{place}/order.json", SaveOrder),
+        read(store, f"{place}/outcome.json", Outcome),
+    )
+    assert order is not None
+    assert outcome is not None
+    commit = Repository.over(store, "job").commits()[0]
+    assert (order.write_id, outcome.sequence) == (commit.write_id, commit.sequence)
+    assert commit.epoch == Epoch(1)
+    meta_ = Repository.over(store, "job").meta(commit)
+    assert set(meta_.fidelity) == {"policy_weights", "replay_buffer@rank0", "replay_buffer@rank1"}
+    assert [status["rank"] for status in meta_.worker_status] == [0, 1]
+
+
+def test_what_is_asked_of_a_store_that_is_gone_is_an_error_of_the_store() -> None:
+    parties = Parties(MemoryStore(), FaultyStore(MemoryStore(), fault=Fault(Kind.UNAVAILABLE, 0)))
+    results = parties.begin()
+    assert isinstance(results[1], (StoreUnavailable, RankMissing))

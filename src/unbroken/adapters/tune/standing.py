@@ -20,9 +20,9 @@ from unbroken.format.pointer import FILE
 def standing(given: Any) -> tuple[Any, str]:
     """Return what to restore from: `given` where it exists, else the nearest pointer beside it; and what to say."""
     checkpoint = getattr(given, "checkpoint", given)
-    if not isinstance(checkpoint, tune.Checkpoint):
+    files: Any = getattr(checkpoint, "filesystem", None)
+    if files is None:  # a path, of which Tune makes a checkpoint itself
         return given, ""
-    files: Any = checkpoint.filesystem
     if _exists(files, checkpoint.path):
         return given, ""
     parent, wished = posixpath.split(checkpoint.path.rstrip("/"))

@@ -1,0 +1,133 @@
+"""From where a trial goes on, by what Tune gives it and what its own run holds: without a session of Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unbroken.capture.tracked import Tracked
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import Settings
+from unbroken.errors import NoUsableCheckpoint, RunBusy
+from unbroken.format.pointer import Pointer
+
+pytest.importorskip("ray.tune")
+torch: Any = pytest.importorskip("torch")
+
+
+class Started:
+    """One trial that has been opened, with an optimizer whose learning rate decays."""
+
+    def __init__(
+        self, root: Path, job: str, *, lr: float = 0.1, given: Pointer | None = None, patience: float = 0.0
+    ) -> None:
+        from unbroken.adapters.tune.trial import Trial
+
+        self.weights = torch.nn.Parameter(torch.zeros(3))
+        self.opt = torch.optim.SGD([self.weights], lr=lr)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.5)
+        tracked = Tracked()
+        tracked.add({"weights": self.weights, "opt": self.opt, "schedule": self.schedule})
+        settings = Settings(root=root, job=job, every=1, keep_last=1)
+        self.trial = Trial(settings, tracked, {"lr": lr}, hold=2, patience=patience, quiet=True)
+        self.report: ResumeReport = self.trial.open(given)
+        self.step = self.report.step
+
+    def train(self, steps: int) -> Started:
+        for _ in range(steps):
+            (self.weights * torch.rand(3)).sum().backward()
+            self.opt.step()
+            self.schedule.step()
+            self.step += 1
+            self.trial.engine.step(self.step)
+            self.trial.engine.wait()
+        return self
+
+    def pointer(self, directory: Path) -> Pointer:
+        """Report the newest checkpoint, and return what Tune would keep of it."""
+        from unbroken.adapters.tune.pointers import read_pointer
+
+        directory.mkdir(parents=True, exist_ok=True)
+        self.trial.pointers.write(directory, self.trial.pointers.newest())
+        return read_pointer(directory)
+
+    def close(self) -> Started:
+        self.trial.close()
+        return self
+
+
+def parent(tmp_path: Path, steps: int = 2) -> Pointer:
+    started = Started(tmp_path / "runs", "parent").train(steps)
+    found = started.pointer(tmp_path / "pointer")
+    started.train(2).close()
+    return found
+
+
+def test_with_a_pointer_of_its_own_it_goes_on_from_its_newest(tmp_path: Path) -> None:
+    first = Started(tmp_path / "runs", "own").train(2)
+    old = first.pointer(tmp_path / "pointer")
+    first.train(3).close()
+    again = Started(tmp_path / "runs", "own", given=old).close()
+    assert again.report.step == 5
+    assert "Tune's record is of step 2" in again.report.line
+    assert torch.equal(again.weights, first.weights)
+
+
+def test_without_a_pointer_it_goes_on_all_the_same(tmp_path: Path) -> None:
+    Started(tmp_path / "runs", "own").train(3).close()
+    again = Started(tmp_path / "runs", "own").close()
+    assert again.report.step == 3
+    assert "Tune's record knows no checkpoint" in again.report.line
+
+
+def test_what_was_reported_is_there_for_another_trial_although_one_is_kept(tmp_path: Path) -> None:
+    given = parent(tmp_path)
+    child = Started(tmp_path / "runs", "child", given=given).close()
+    assert (child.report.step, child.report.origin) == (2, f"commit {given.sequence} of parent")
+
+
+def test_the_new_learning_rate_wins_over_one_that_a_schedule_has_changed(tmp_path: Path) -> None:
+    child = Started(tmp_path / "runs", "child", lr=0.3, given=parent(tmp_path)).close()
+    assert child.opt.param_groups[0]["lr"] == 0.3
+    assert child.opt.param_groups[0]["initial_lr"] == 0.3
+    same = Started(tmp_path / "runs", "same", given=parent(tmp_path / "other")).close()
+    assert same.opt.param_groups[0]["lr"] == 0.025  # not chosen anew, so the parent's schedule goes on
+
+
+def test_an_exploit_is_made_once_and_a_restart_goes_on_with_it(tmp_path: Path) -> None:
+    given = parent(tmp_path)
+    Started(tmp_path / "runs", "child").train(4).close()
+    clone = Started(tmp_path / "runs", "child", lr=0.3, given=given).train(3).close()
+    assert clone.step == 5
+    again = Started(tmp_path / "runs", "child", lr=0.3, given=given).close()
+    assert (again.report.step, again.report.origin) == (5, "")
+    assert torch.equal(again.weights, clone.weights)
+    # And a second one of the same checkpoint, which the scheduler's other configuration tells, is made.
+    second = Started(tmp_path / "runs", "child", lr=0.6, given=given).close()
+    assert second.report.origin
+
+
+def test_a_parent_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
+    given = parent(tmp_path)
+    with pytest.raises(NoUsableCheckpoint, match="was to go on from commit"):
+        Started(
+            tmp_path / "runs",
+            "child",
+            given=Pointer(
+                root=str(tmp_path / "elsewhere"),
+                job="parent",
+                sequence=given.sequence,
+                digest=given.digest,
+                step=given.step,
+            ),
+        )
+
+
+def test_its_own_last_process_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
+    first = Started(tmp_path / "runs", "own")
+    with pytest.raises(RunBusy):
+        Started(tmp_path / "runs", "own", patience=0.3)
+    first.close()
+    assert Started(tmp_path / "runs", "own").close().report.restored

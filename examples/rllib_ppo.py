@@ -15,7 +15,7 @@ config = (
     .debugging(seed=0)
     # So that steps decide how long an iteration is, and not the clock.
     .reporting(min_time_s_per_iteration=0)
-    .callbacks(unbroken.rllib.checkpoints("runs/rllib_ppo", every=2_000))
+    .callbacks(unbroken.rllib.checkpoints("runs/rllib_ppo", every=1_000))
 )
 
 algo = config.build_algo()

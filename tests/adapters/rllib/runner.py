@@ -24,7 +24,7 @@ import torch
 from ray.rllib.utils.numpy import convert_to_numpy
 
 import unbroken.rllib
-from tests.adapters.rllib import trainings
+from tests.adapters.rllib import scenarios, trainings
 from unbroken.adapters.rllib.source import AlgorithmSource
 
 
@@ -50,6 +50,10 @@ def _leaves(at: str, value: Any) -> list[tuple[str, str]]:
     return [(at, np.ascontiguousarray(value).tobytes().hex())]
 
 
+def weights_in(learner: Any) -> str:
+    return weights_of(learner.module)
+
+
 def draws(actor: Any) -> dict[str, Any]:
     """Return what every generator of a process gives next, and what its module and its environments hold."""
     env = getattr(actor, "env", None)
@@ -58,9 +62,7 @@ def draws(actor: Any) -> dict[str, Any]:
         "numpy": float(np.random.random()),  # noqa: NPY002 - the global generator is what is asked
         "torch": torch.rand(1).item(),
         "weights": weights_of(actor.module),
-        "resets": [np.asarray(one.reset()[0]).tolist() for one in env.unwrapped.envs]
-        if env is not None
-        else [],
+        "resets": [one.reset()[0] for one in env.unwrapped.envs] if env is not None else [],
     }
 
 
@@ -68,6 +70,12 @@ def train(order: dict[str, Any]) -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     leave_cold(order.get("cold", []))
+    if "scenario" in order:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        told = getattr(scenarios, order["scenario"])(order["root"])
+        Path(order["out"]).write_text(json.dumps(told))
+        ray.shutdown()
+        return
     ray.init(log_to_driver=False, logging_level=logging.ERROR)
     config = getattr(trainings, order["case"])(order["runners"], **order.get("training", {}))
     options: dict[str, Any] = {"every": 1, "keep_first": True, **order.get("options", {})}
@@ -87,13 +95,13 @@ def train(order: dict[str, Any]) -> None:
     if session_is_open(algo):
         algo.callbacks[-1].session._end()
     result: dict[str, Any] = {
-        "weights": weights_of(algo.learner_group._learner.module),
+        "weights": [result.get() for result in algo.learner_group.foreach_learner(weights_in)],
         "here": draws(algo.env_runner) if algo.env_runner is not None else {},
         "there": algo.env_runner_group.foreach_env_runner(draws, local_env_runner=False),
         "buffer": float(algo.local_replay_buffer.rng.random()) if algo.local_replay_buffer is not None else 0,
         "iteration": algo.training_iteration,
     }
-    Path(order["out"]).write_text(json.dumps(result))
+    Path(order["out"]).write_text(json.dumps(result, default=np.ndarray.tolist))
     algo.stop()
     ray.shutdown()
 

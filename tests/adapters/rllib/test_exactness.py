@@ -48,8 +48,8 @@ DQN_COLD = (
 SAC_COLD = (("learner/curr_log_alpha",), ("replay_buffer/rng",))
 
 CASES = [
-    Case("ppo", 0, 6, 3, PPO_COLD[:2]),
-    Case("dqn", 0, 4, 2, DQN_COLD[:2]),
+    Case("ppo", 0, 6, 3, PPO_COLD[:1]),
+    Case("dqn", 0, 4, 2, DQN_COLD[:1]),
     Case("ppo", 2, 3, 1, ((f"{THERE}/generators",),)),
 ]
 EVERY = [
@@ -60,6 +60,9 @@ EVERY = [
     Case("dqn", 2, 6, 3, (*DQN_COLD, (f"{THERE}/generators",))),
     Case("sac", 0, 6, 3, SAC_COLD),
     Case("sac", 2, 6, 4, (*SAC_COLD, (f"{THERE}/env",))),
+    Case("ppo_of_learners", 0, 4, 2, (("learners/<processes>/0/generators",),)),
+    Case("ppo_of_agents", 0, 6, 3, (("generators",),)),
+    Case("ppo_of_agents", 2, 4, 2, ((f"{THERE}/generators",),)),
 ]  # fmt: skip
 
 

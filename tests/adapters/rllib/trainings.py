@@ -9,6 +9,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 
 BUFFER = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 150, "alpha": 0.6, "beta": 0.4}
 NET = {"fcnet_hiddens": [8]}
@@ -18,7 +19,7 @@ def new(config: Callable[[], AlgorithmConfig]) -> AlgorithmConfig:
     return config()
 
 
-def ppo(runners: int, *, env: str = "CartPole-v1", envs: int = 2, **training: Any) -> Any:
+def ppo(runners: int, *, env: str | type = "CartPole-v1", envs: int = 2, **training: Any) -> Any:
     config: Any = new(PPOConfig).environment(env).rl_module(model_config=NET)
     config.training(train_batch_size=64, minibatch_size=32, num_epochs=2, **training)
     return usual(config, runners, envs)
@@ -42,6 +43,22 @@ def sac(runners: int, **training: Any) -> Any:
     )  # fmt: skip
     config.reporting(min_sample_timesteps_per_iteration=40)
     return usual(config, runners, 1)
+
+
+def ppo_of_learners(runners: int, *, learners: int = 1) -> Any:
+    """Train in remote learners."""
+    return ppo(runners).learners(num_learners=learners, num_cpus_per_learner=0.5)
+
+
+def ppo_of_agents(runners: int) -> Any:
+    """Train two agents with a policy each."""
+    config = ppo(runners, env=MultiAgentCartPole, envs=1)
+    config.environment(env_config={"num_agents": 2})
+    return config.multi_agent(policies={"one", "other"}, policy_mapping_fn=policy_of)
+
+
+def policy_of(agent: int, *_: Any, **__: Any) -> str:
+    return "other" if agent else "one"
 
 
 def usual(config: Any, runners: int, envs: int) -> Any:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _SCOPES = "processes"
 
 
+class ActorsMissing(NotCapturable):
+    """Some actors are dead at this moment. RLlib may start others in their place."""
+
+
 class Actors:
     """The actors of one group. `setting` is what says how many there are; `noun` what one is called."""
 
@@ -43,13 +47,13 @@ class Actors:
         raise NotImplementedError
 
     def ask(self, order: Order) -> dict[str, Answer]:
-        """Return what every actor answers, by its index. Raises NotCapturable where one does not."""
+        """Return what every actor answers, by its index. Raises ActorsMissing where one does not."""
         ids = self.ids()
         answers = {str(answer.index): answer for answer in self.call(order, ids)}
         if len(answers) != len(self._expected):
-            raise NotCapturable(
+            raise ActorsMissing(
                 f"{len(answers)} of {len(self._expected)} {self.noun}s answer, so this moment cannot be saved.",
-                hint="RLlib starts dead ones again; the next iteration can be saved then.",
+                hint="Let RLlib start dead ones again: .fault_tolerance(restart_failed_env_runners=True).",
             )
         return answers
 

@@ -16,11 +16,13 @@ from unbroken.adapters.rllib.callbacks import Callbacks
 from unbroken.adapters.rllib.policy import actor_policy
 from unbroken.capture.attaching import attach_once, kind_of, name_of, verdict_on
 from unbroken.capture.elsewhere import Captured, Restore, captured, planned
-from unbroken.capture.environments import Verdict, known
+from unbroken.capture.environments import How, Verdict, known
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import setting_names
 from unbroken.errors import InternalError
 from unbroken.state.graft import Graft
+from unbroken.state.nodes import class_name
+from unbroken.types import Fidelity
 
 
 @dataclass(slots=True)
@@ -74,8 +76,24 @@ def _obey(command: Callable[..., None], arguments: Sequence[Any], actor: Any) ->
 def introduce(runner: Any, answer: Answer) -> None:
     """Say what the environments are."""
     for env in environments(runner):
-        answer.environments.append(Environment(kind_of(env), name_of(env), known(env)))
+        answer.environments.append(
+            Environment(kind_of(env), name_of(env), known(env) or _of_many_agents(env))
+        )
         answer.settings |= setting_names([env])
+
+
+def _of_many_agents(env: Any) -> Verdict | None:
+    """Return the verdict on an environment of many agents, which the trial cannot step."""
+    if all(class_name(cls) != _MANY_AGENTS for cls in type(env.unwrapped).__mro__):
+        return None
+    reason = (
+        f"{type(env.unwrapped).__qualname__} has many agents and is not tried out: its attributes come back, what"
+        " stands elsewhere does not"
+    )
+    return Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, reason)
+
+
+_MANY_AGENTS = "ray.rllib.env.multi_agent_env:MultiAgentEnv"
 
 
 def probe(runner: Any, answer: Answer, kind: str) -> None:
@@ -88,7 +106,9 @@ def attach(runner: Any, answer: Answer, verdicts: dict[str, Verdict]) -> None:
     """Put in place what the capture of the environments needs."""
     for env in environments(runner):
         kind = kind_of(env)
-        answer.environments.append(Environment(kind, name_of(env), attach_once(env, verdicts.get(kind))))
+        answer.environments.append(
+            Environment(kind, name_of(env), attach_once(env, verdicts.get(kind) or _of_many_agents(env)))
+        )
 
 
 def capture(actor: Any, answer: Answer, contents: bool) -> None:  # noqa: FBT001 - sent by position

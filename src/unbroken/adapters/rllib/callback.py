@@ -69,6 +69,14 @@ class CheckpointCallback(RLlibCallback):
         episode.id_ = f"{group}-{env_runner.worker_index or 0}{life}-{self.episodes:010d}"
         self.episodes += 1
 
+    def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
+        """Name the parts of an episode of many agents, which exist once the agents do."""
+        _name_agents(episode)
+
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        """Name the parts of agents that came only now."""
+        _name_agents(episode)
+
     def on_env_runners_recreated(
         self,
         *,
@@ -81,6 +89,12 @@ class CheckpointCallback(RLlibCallback):
         """Let runners that took the place of dead ones not repeat what those did."""
         if self.session is not None:
             self.session.recreated(env_runner_group, env_runner_indices)
+
+
+def _name_agents(episode: Any) -> None:
+    for agent, part in getattr(episode, "agent_episodes", {}).items():
+        if not part.id_.startswith(episode.id_):
+            part.id_ = f"{episode.id_}-{agent}"
 
 
 def checkpoints(

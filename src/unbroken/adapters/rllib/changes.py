@@ -60,13 +60,16 @@ def reword(place: str, words: Words) -> Words:
         return replace(words, subject=subject, rank=CAUSE, effect=effect)
     if last in COUNTS:
         return replace(words, subject=last, rank=CAUSE)
-    if "param_groups" in keys and last in ("lr", "initial_lr"):
+    if "_optimizer_lr_schedules" in keys or ("param_groups" in keys and last in ("lr", "initial_lr")):
         return replace(words, subject="lr")
+    if "connectors" in keys and len(keys) == keys.index("connectors") + 3:
+        return replace(words, subject=last)  # a connector keeps what the config gives it
+    if not _SPACES.isdisjoint(keys) or "spaces" in keys:
+        return replace(words, rank=CONSEQUENCE, alike="parts of spaces that differ")
     if "<processes>" in keys:
         at = keys.index("<processes>")
-        return replace(
-            words, subject=" ".join([*keys[:at], *keys[at + 1 :][:1], "/".join(keys[at + 2 :])]).strip()
-        )
+        who = " ".join([keys[0].removesuffix("s"), *keys[at + 1 :][:1]])
+        return replace(words, subject=" ".join([who, "/".join(keys[at + 2 :])]).strip())
     if "_modules" in keys or words.alike:
         return replace(words, rank=CONSEQUENCE, alike=words.alike or "parts of the network that differ")
     return words

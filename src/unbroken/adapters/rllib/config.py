@@ -24,6 +24,7 @@ def settings_of(config: Any) -> dict[str, object]:
         text = _plain(value)
         if text is not None or value is None:
             found[name] = text
+    found["model_config"] = _plain(vars(config).get("_model_config"))
     return found
 
 

@@ -52,7 +52,10 @@ POLICY = Policy(
             {"_callbacks", "_time_after_sampling", "tune_trial_id", "_env_runner_state_server", "num_workers"}
         ),
         f"{RLLIB}.core.learner.learner:Learner": frozenset({"_node", "_placement_group"}),
+        f"{RLLIB}.env.vector.vector_multi_agent_env:VectorMultiAgentEnv": frozenset({"env_fns", "spec"}),
         f"{RLLIB}.utils.metrics.metrics_logger:MetricsLogger": frozenset({"_time_when_initialized"}),
+        # What it was built with: the program's, and not to be restored.
+        f"{RLLIB}.connectors.connector_v2:ConnectorV2": frozenset({"_ctor_kwargs", "_rl_module_specs"}),
         # Made when it is first needed, and holds nothing.
         f"{RLLIB}.connectors.learner.general_advantage_estimation:GeneralAdvantageEstimation": frozenset(
             {"_numpy_to_tensor_connector"}
@@ -68,12 +71,16 @@ POLICY = Policy(
         f"{RLLIB}.core.learner.learner:Learner",
         f"{RLLIB}.core.rl_module.rl_module:RLModule",
         f"{RLLIB}.env.env_runner:EnvRunner",
+        f"{RLLIB}.env.vector.vector_multi_agent_env:VectorMultiAgentEnv",
         f"{RLLIB}.utils.replay_buffers.base:ReplayBufferInterface",
     }),
     trusted=frozenset({"ray"}),
+    # What tables of an episode of many agents make their entries of.
+    functions=frozenset({f"{RLLIB}.env.utils.infinite_lookback_buffer:InfiniteLookbackBuffer"}),
     components={
         f"{RLLIB}.core.learner.learner:Learner": LEARNERS,
         f"{RLLIB}.env.env_runner:EnvRunner": RUNNERS,
+        f"{RLLIB}.env.vector.vector_multi_agent_env:VectorMultiAgentEnv": "env_states",
         f"{RLLIB}.utils.metrics.metrics_logger:MetricsLogger": "metrics",
         f"{RLLIB}.utils.replay_buffers.base:ReplayBufferInterface": "replay_buffer",
         "unbroken.adapters.rllib.callbacks:Callbacks": "callbacks",

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from unbroken.adapters.rllib import agent
+from unbroken.adapters.rllib.actors import ActorsMissing
 from unbroken.adapters.rllib.config import clock_warning
 from unbroken.adapters.rllib.environments import attach_again, look_around
 from unbroken.adapters.rllib.source import RECREATED, AlgorithmSource
@@ -126,8 +127,20 @@ class Session:
         self._clean = True
         self._metrics = metrics_of(result)
         if self._engine is not None:
-            self._engine.step(self.step, episodes=self.episodes, metrics=self._metrics)
+            self._save_if_due(self._engine)
         return result
+
+    def _save_if_due(self, engine: CheckpointEngine) -> None:
+        try:
+            engine.step(self.step, episodes=self.episodes, metrics=self._metrics)
+        except ActorsMissing as error:
+            if not self._algorithm.config.restart_failed_env_runners:
+                raise
+            # RLlib starts others before the next iteration, and the save is still due after it.
+            warnings.warn(
+                f"{error.message} It is saved after the next one.", EnvRunnerRecreatedWarning, stacklevel=4
+            )
+            engine.request_save("the save before could not reach every env runner")
 
     def _stopped(self, *args: Any, **kwargs: Any) -> Any:
         try:

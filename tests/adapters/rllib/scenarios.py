@@ -1,0 +1,163 @@
+"""What happens to people, one function each; run in a child of `runner`, which tells what they return."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+import unbroken.rllib
+from tests.adapters.rllib import trainings
+from unbroken.adapters.rllib import session
+from unbroken.errors import UnbrokenError
+from unbroken.repo.repository import Repository
+
+
+def begin(config: Any, root: str, **options: Any) -> Any:
+    """Build an Algorithm as the first of a process; a second one would be a further training of the run."""
+    session._finished.clear()
+    return config.copy().callbacks(unbroken.rllib.checkpoints(root, job="job", **options)).build_algo()
+
+
+def train(algo: Any, until: int) -> Any:
+    while algo.training_iteration < until:
+        algo.train()
+    return algo
+
+
+def refusal(config: Any, root: str, **options: Any) -> str:
+    try:
+        begin(config, root, **options).stop()
+    except UnbrokenError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def positions(root: str) -> list[tuple[int, str]]:
+    return [(commit.step, commit.position) for commit in Repository.open(root, "job").commits()]
+
+
+def what_cannot_be_saved(root: str) -> dict[str, str]:
+    appo = trainings.usual(trainings.new(APPOConfig).environment("CartPole-v1"), 0, 1)
+    config = trainings.ppo(0).callbacks([unbroken.rllib.checkpoints(root), RLlibCallback])
+    try:
+        config.build_algo()
+        order = "nothing was refused"
+    except UnbrokenError as error:
+        order = str(error)
+    return {
+        "asynchronous": refusal(appo, root),
+        "order": order,
+        "written": str(os.path.exists(root)),
+    }
+
+
+def what_was_changed(root: str) -> dict[str, Any]:
+    train(begin(trainings.ppo(0), root, every=1), 2).stop()
+    told: dict[str, Any] = {
+        "environment": refusal(trainings.ppo(0, env="Acrobot-v1"), root),
+        "envs": refusal(trainings.ppo(0, envs=3), root),
+        "network": refusal(trainings.ppo(0).rl_module(model_config={"fcnet_hiddens": [9]}), root),
+        "runners": refusal(trainings.ppo(1), root),
+        "strict": refusal(trainings.ppo(0, lr=0.01), root, strict=True),
+    }
+    algo = begin(trainings.ppo(0, lr=0.01, gamma=0.9), root)
+    (optimizer,) = algo.learner_group._learner._named_optimizers.values()
+    told["changes"] = list(algo.callbacks[-1].report.changes)
+    told["lr"] = optimizer.param_groups[0]["lr"]
+    train(algo, 3).stop()
+    return told
+
+
+def another_number_of_runners(root: str) -> dict[str, Any]:
+    train(begin(trainings.ppo(1), root, every=1), 2).stop()
+    told: dict[str, Any] = {"refused": refusal(trainings.ppo(2), root)}
+    algo = begin(trainings.ppo(2), root, allow_changed={"num_env_runners"})
+    told["changes"] = list(algo.callbacks[-1].report.changes)
+    train(algo, 3).stop()
+    told["iteration"] = algo.training_iteration
+    return told
+
+
+class Killer(RLlibCallback):
+    """Kills an env runner after the first iteration."""
+
+    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+        if algorithm.training_iteration == 1:
+            (pid,) = algorithm.env_runner_group.foreach_env_runner(
+                lambda _: os.getpid(), local_env_runner=False
+            )
+            os.kill(pid, signal.SIGKILL)
+
+
+def a_runner_that_dies(root: str) -> dict[str, Any]:
+    config = trainings.ppo(1).callbacks([Killer, unbroken.rllib.checkpoints(root, job="job", every=1)])
+    config.fault_tolerance(restart_failed_env_runners=True, delay_between_env_runner_restarts_s=0.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        algo = config.build_algo()
+        before = seed_of(algo)
+        while not algo.callbacks[-1].session._source.progress["env_runners_recreated"]:
+            algo.train()
+        train(algo, algo.training_iteration + 1)
+        after = seed_of(algo)
+        algo.stop()
+    repository = Repository.open(root, "job")
+    promise = repository.meta(repository.commits()[0]).fidelity["env_runners"]
+    return {
+        "said": [str(w.message) for w in caught if w.category is unbroken.rllib.EnvRunnerRecreatedWarning],
+        "seeds": [before, after],
+        "fidelity": promise.fidelity,
+        "position": positions(root)[0][1],
+    }
+
+
+def seed_of(algo: Any) -> list[int]:
+    seeds: list[int] = algo.env_runner_group.foreach_env_runner(
+        lambda runner: runner._seed, local_env_runner=False
+    )
+    return seeds
+
+
+class Broken(RLlibCallback):
+    """A callback of somebody's that fails."""
+
+    def on_sample_end(self, *, env_runner: Any = None, **kwargs: Any) -> None:
+        if env_runner.num_env_steps_sampled_lifetime > 100:
+            raise ZeroDivisionError
+
+
+def ends(root: str) -> dict[str, Any]:
+    """Errors, ends, and starts after the end."""
+    config = trainings.ppo(0).callbacks([Broken, unbroken.rllib.checkpoints(root, job="job", every=1)])
+    algo = config.build_algo()
+    try:
+        train(algo, 9)
+    except ZeroDivisionError:
+        pass
+    finally:
+        algo.stop()
+    told: dict[str, Any] = {"after an error": positions(root)[0], "failed in": algo.training_iteration + 1}
+    train(begin(trainings.ppo(0), root, every=1), 4).stop()
+    told["at the end"] = positions(root)[0]
+    with caught() as said:
+        again = train(begin(trainings.ppo(0).reporting(min_time_s_per_iteration=1), root, every=1), 4)
+        told["hooks"] = sorted({"train", "cleanup"} & vars(again).keys())
+        again.stop()
+        told["hooks after"] = sorted({"train", "cleanup"} & vars(again).keys())
+    told["warned"] = [str(w.message) for w in said if w.category is unbroken.rllib.IterationLengthWarning]
+    told["once more"] = [again.callbacks[-1].report.line, positions(root)[0]]
+    return told
+
+
+@contextmanager
+def caught() -> Generator[list[Any]]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield said

@@ -1,0 +1,83 @@
+"""What a person sees: refusals, changed settings, runners that die, errors, ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unbroken.rllib
+from tests.adapters.rllib.cluster import Runner
+from unbroken.errors import ConfigError
+
+
+def told(scenario: str, runner: Runner, at: Path) -> dict[str, Any]:
+    out, log = at / "out", at / "log"
+    status = runner.run(scenario=scenario, root=str(at / "root"), out=str(out), log=str(log))
+    assert status == 0, log.read_text()
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_what_cannot_be_saved_is_refused_by_name_and_nothing_is_written(
+    first: Runner, tmp_path: Path
+) -> None:
+    found = told("what_cannot_be_saved", first, tmp_path)
+    assert found["asynchronous"].startswith("APPO samples and learns at the same time")
+    assert found["order"].endswith("Put it last in the list of callbacks.")
+    assert found["written"] == "False"
+
+
+def test_changed_settings_are_used_and_told_and_what_does_not_fit_is_refused(
+    first: Runner, tmp_path: Path
+) -> None:
+    found = told("what_was_changed", first, tmp_path)
+    assert "\n  - env: 'CartPole-v1' -> 'Acrobot-v1'\n" in found["environment"]
+    assert "\n  - num_envs_per_env_runner: 2 -> 3\n" in found["envs"]
+    assert "\n  - model_config: 'fcnet_hiddens: 8' -> 'fcnet_hiddens: 9'\n" in found["network"]
+    assert "\n  - num_env_runners: 0 -> 1\n" in found["runners"]
+    assert "\n  - lr: 5e-05 -> 0.01\n" in found["strict"]
+    assert found["changes"] == [
+        "gamma: 0.99 -> 0.9 (the new one is used)",
+        "lr: 5e-05 -> 0.01 (the new one is used)",
+    ]
+    assert found["lr"] == 0.01
+
+
+def test_errors_are_no_end_and_an_end_is_one(first: Runner, tmp_path: Path) -> None:
+    found = told("ends", first, tmp_path)
+    assert found["after an error"][1] == "step"
+    assert found["at the end"][1] == "end"
+    (warned,) = found["warned"]
+    assert "min_time_s_per_iteration=0" in warned
+    line, newest = found["once more"]
+    assert line.startswith(f"unbroken: had finished at step {newest[0]}")
+    assert newest == found["at the end"]
+    assert found["hooks"] == ["cleanup", "train"]
+    assert found["hooks after"] == []
+
+
+def test_a_runner_that_dies_begins_anew_with_another_seed_and_less_is_promised(
+    first: Runner, tmp_path: Path
+) -> None:
+    found = told("a_runner_that_dies", first, tmp_path)
+    assert any("died at step" in line for line in found["said"])
+    (before,), (after,) = found["seeds"]
+    assert before != after
+    assert found["fidelity"] == "approximate"
+    assert found["position"] == "end"
+
+
+@pytest.mark.exactness
+def test_another_number_of_runners_is_refused_unless_it_was_allowed(first: Runner, tmp_path: Path) -> None:
+    found = told("another_number_of_runners", first, tmp_path)
+    assert "\n  - num_env_runners: 1 -> 2\n" in found["refused"]
+    assert found["changes"][0] == "num_env_runners: 1 -> 2 (allowed, so the run is no longer exact)"
+    assert found["iteration"] == 3
+
+
+def test_a_setting_that_cannot_be_used_is_refused_where_it_is_given() -> None:
+    with pytest.raises(ConfigError, match="keep_last"):
+        unbroken.rllib.checkpoints("runs/x", keep_last=0)

@@ -1,6 +1,7 @@
-"""The process group of torch.distributed, where training has one, used for one thing: to agree on a save.
+"""Data-parallel training by torch.distributed: its process group, and the wrappers around its modules.
 
-torch is not imported for the question whether there is one.
+The process group is used for one thing: to agree on a save. torch is not imported for the question whether
+there is one.
 """
 
 from __future__ import annotations
@@ -58,3 +59,23 @@ def unwrapped(value: object) -> object:
     wrapper = isinstance(value, (parallel.DistributedDataParallel, parallel.DataParallel))
     found: object = getattr(value, "module", value) if wrapper else value
     return found
+
+
+def other_low_bits(value: object) -> str:
+    """Return why a data-parallel module makes other low bits after a restart; empty if it does not.
+
+    Three summands and more give another sum in another order, and the order in which processes add up a
+    gradient goes by its place in a bucket. DistributedDataParallel fills its buckets anew after its first
+    step, so the first step after a restart adds up otherwise than the same one in a process that went on.
+    """
+    parallel: Any = sys.modules.get("torch.nn.parallel")
+    if parallel is None or not isinstance(value, parallel.DistributedDataParallel):
+        return ""
+    wrapper: Any = value
+    refills = wrapper.static_graph or not wrapper.find_unused_parameters
+    if wrapper.process_group.size() < 3 or not refills:
+        return ""
+    return (
+        "three processes and more add up gradients in another order in the first step after a restart;"
+        " DistributedDataParallel(…, find_unused_parameters=True) keeps the order"
+    )

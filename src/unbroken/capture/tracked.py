@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.capture.delegate import delegate_of
 from unbroken.capture.generators import GlobalGenerators
-from unbroken.capture.process_group import unwrapped
+from unbroken.capture.process_group import other_low_bits, unwrapped
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.capture.watched import WatchedEnvironments
@@ -23,8 +23,11 @@ from unbroken.errors import ConfigError
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
+from unbroken.state.snapshot import Promise
+from unbroken.types import Fidelity
 
 RESERVED = ("vars", "counters", "generators")
+_WEIGHTS = "policy_weights"
 
 
 class Variables:
@@ -58,6 +61,7 @@ class Tracked:
         """Plain facts that go with every checkpoint, for people and for whoever opens the run again."""
         self._generators = GlobalGenerators()
         self._watched = WatchedEnvironments()
+        self._promises: dict[str, Promise] = {}
 
     def add(self, objects: Mapping[str, object]) -> None:
         """Track these objects.
@@ -74,6 +78,8 @@ class Tracked:
                     hint=f"Keep it in run.vars.{name}.",
                 )
             self.objects[name] = unwrapped(value)
+            if reason := other_low_bits(value):
+                self._promises[_WEIGHTS] = Promise(Fidelity.APPROXIMATE, f"{name}: {reason}")
 
     def source(self) -> TrackedSource:
         """Return the source over what is tracked now. An environment of no known family is tried out first."""
@@ -84,7 +90,10 @@ class Tracked:
             "generators": self._generators,
         }
         return TrackedSource(
-            roots, self._policy(), facts=self._facts, promises=self._watched.watch(self.objects)
+            roots,
+            self._policy(),
+            facts=self._facts,
+            promises={**self._promises, **self._watched.watch(self.objects)},
         )
 
     def _policy(self) -> Policy:

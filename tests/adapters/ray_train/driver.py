@@ -20,7 +20,7 @@ from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
 
 SCRIPT = Path(__file__).parent / "trainings.py"
-SECONDS = 240
+SECONDS = 400
 
 
 def drive(*trainings: dict[str, Any], expect: int = 0) -> None:

@@ -7,7 +7,8 @@ nothing, since Ray's record only ever follows.
 
 Every worker has to report equally often; that is Ray's rule. The loop ends with a report of its own.
 
-Not promised: that Ray's record is of the newest checkpoint. It is behind by what lay in its queue.
+Not promised: that Ray's record is of the newest checkpoint. It is behind by what lay in its queue. Nor low
+bits of three and more workers with a `DistributedDataParallel` that refills its buckets; that is named.
 """
 
 from __future__ import annotations

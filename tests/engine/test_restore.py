@@ -75,6 +75,24 @@ def test_an_error_in_the_plan_is_found_before_anything_is_touched() -> None:
     assert training.digest() == Training().digest()
 
 
+def test_a_change_that_shows_no_difference_is_told_by_what_the_plan_ran_into() -> None:
+    def source(dtype: torch.dtype) -> GraftSource:
+        return GraftSource({"net": torch.nn.Linear(2, 2, dtype=dtype)}, policy_of_loaded())
+
+    saved, birth, other = (
+        source(torch.float32).capture(),
+        source(torch.float32).skeleton(),
+        source(torch.float64),
+    )
+    with pytest.raises(StateMismatch) as raised:
+        restore(other, saved, birth=birth, now=other.skeleton())
+    told = [line.partition(": ")[2] for line in raised.value.differences]
+    assert told == [
+        f"a Parameter float32{shape} was saved and the program has float64{shape} here."
+        for shape in ([2, 2], [2])
+    ]
+
+
 def test_a_write_that_does_not_hold_is_seen_in_the_read_back() -> None:
     saved, training = source_of(trained()).capture(), Training()
 

@@ -9,7 +9,7 @@ Not promised: a way back once writing has begun. If it fails then, the process h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unbroken.engine.changes import Change, Verdict, find_changes, named, within
@@ -18,6 +18,7 @@ from unbroken.engine.wording import (
     Reword,
     Words,
     lines,
+    looks_alike,
     same_words,
     subject_of,
     words_of_change,
@@ -42,8 +43,10 @@ class Judged:
 
     keep: tuple[str, ...]
     reports: tuple[Words, ...]
-    errors: tuple[Words, ...]
-    error_places: frozenset[str]
+    errors: Mapping[str, Words]
+    """By their places."""
+    vague: frozenset[str] = frozenset()
+    """Places of errors of which a person is shown no difference: what the plan runs into there says more."""
     only_strict: bool = False
     """Whether every error is one only because strictness was asked for."""
 
@@ -54,6 +57,7 @@ def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: C
     keep: list[str] = []
     reports: list[Words] = []
     errors: dict[str, Words] = {}
+    vague: set[str] = set()
     only_strict = True
     for change in changes:
         verdict = source.judge(change)
@@ -63,14 +67,14 @@ def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: C
         permitted = named(change, allowed) or words.subject in allowed
         if (verdict is Verdict.ERROR or strict) and not permitted:
             errors[change.place] = replace(words, effect="")
+            if looks_alike(change):
+                vague.add(change.place)
             only_strict = only_strict and verdict is not Verdict.ERROR
             continue
         keep.append(change.place)
         effect = "allowed, so the run is no longer exact" if verdict is Verdict.ERROR else words.effect
         reports.append(replace(words, effect=effect or _usual_effect(change, verdict)))
-    return Judged(
-        tuple(keep), tuple(reports), tuple(errors.values()), frozenset(errors), only_strict=only_strict
-    )
+    return Judged(tuple(keep), tuple(reports), errors, frozenset(vague), only_strict=only_strict)
 
 
 def _usual_effect(change: Change, verdict: Verdict) -> str:
@@ -124,7 +128,7 @@ def restore(
             (*judged.keep, *permitted),
             (*judged.reports, *(_allowed(place, reword) for place in permitted)),
             judged.errors,
-            judged.error_places,
+            judged.vague,
             judged.only_strict,
         )
         graft = source.plan(saved, keep=judged.keep, trusted=trusted)
@@ -151,8 +155,10 @@ def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
             places=[d.place for d in untrusted],
         )
     # A change that was judged tells more than what the plan ran into at, or below, the same place.
-    errors = [*judged.errors]
-    found = [d for d in graft.errors if not within(d.place, judged.error_places)]
+    ran_into = {place for place in judged.vague if any(within(d.place, {place}) for d in graft.errors)}
+    told = {place: words for place, words in judged.errors.items() if place not in ran_into}
+    errors = [*told.values()]
+    found = [d for d in graft.errors if not within(d.place, told)]
     errors += [reword(d.place, words_of_difference(d)) for d in found]
     if errors:
         raise StateMismatch(
@@ -165,7 +171,7 @@ def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
 
 
 def _way_out(judged: Judged) -> str:
-    names = ", ".join(f'"{name}"' for name in dict.fromkeys(words.subject for words in judged.errors))
+    names = ", ".join(f'"{name}"' for name in dict.fromkeys(w.subject for w in judged.errors.values()))
     return f"Start with the former settings, without strict=True, or with allow_changed={{{names}}}."
 
 

@@ -81,6 +81,12 @@ def words_of_change(change: Change) -> Words:
     return replace(usual, before=_shown(before), after=_shown(after))
 
 
+def looks_alike(change: Change) -> bool:
+    """Whether both sides of a change have one short form: nothing that is short says what differs."""
+    before, after = change.birth, change.now
+    return before is not None and after is not None and bool(before.shown) and before.shown == after.shown
+
+
 def _shown(leaf: BirthLeaf) -> str:
     return leaf.shown or leaf.text
 

@@ -28,14 +28,15 @@ SECONDS = 10.0
 
 @dataclass
 class Time:
-    """Stands still while all ranks are there, and rushes when one has gone: who waits then gives up at once."""
+    """Stands still while all ranks are at work. When one is done, who waits may look a few times more."""
 
+    replicated: frozenset[str] = REPLICATED
     over: threading.Event = field(default_factory=threading.Event)
     _now: float = 0.0
 
     def __call__(self) -> float:
         if self.over.is_set():
-            self._now += 1e6
+            self._now += 0.1
         return self._now
 
     def patience(self) -> Patience:
@@ -43,7 +44,11 @@ class Time:
 
     def ranks(self, size: int = 2) -> Ranks:
         return Ranks(
-            size=size, replicated=REPLICATED, sync_timeout=1.0, start_timeout=1.0, patience=self.patience()
+            size=size,
+            replicated=self.replicated,
+            sync_timeout=1.0,
+            start_timeout=1.0,
+            patience=self.patience(),
         )
 
 
@@ -55,7 +60,7 @@ def state(rank: int, step: int) -> Snapshot:
 def at_once(*works: Callable[[], object], time_of: Time | None = None) -> list[object]:
     """Do all of these at once, each in a thread of its own; return what each returns or raises.
 
-    The time rushes as soon as one is over, whatever became of it: nothing else comes from it.
+    Time passes from the moment when one is done, whatever became of it: nothing else comes from it.
     """
     if time_of is not None:
         time_of.over.clear()
@@ -81,8 +86,15 @@ def at_once(*works: Callable[[], object], time_of: Time | None = None) -> list[o
 class Parties:
     """Two ranks that work on one run, each over a store of its own that leads to the same place."""
 
-    def __init__(self, first: ByteStore, second: ByteStore | None = None, *, seed: int = 1) -> None:
-        self.time = Time()
+    def __init__(
+        self,
+        first: ByteStore,
+        second: ByteStore | None = None,
+        *,
+        seed: int = 1,
+        replicated: frozenset[str] = REPLICATED,
+    ) -> None:
+        self.time = Time(replicated)
         self._stores = (first, first if second is None else second)
         self._seed = seed
         self.writer: RunWriter | None = None

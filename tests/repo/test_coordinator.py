@@ -99,8 +99,9 @@ def test_a_store_that_fails_once_anywhere_costs_at_most_one_save(
 def test_an_answer_to_a_word_that_is_lost_is_found_by_reading_it_again(base: MemoryStore) -> None:
     """Of every create-only record it is known afterwards that it is there."""
     for rank in range(2):
-        counting = FaultyStore(copied(base))
-        second_life(*((counting, counting.inner) if rank == 0 else (counting.inner, counting)))
+        store = copied(base)
+        counting = FaultyStore(store)
+        second_life(*((counting, store) if rank == 0 else (store, counting)))
         words = [i for i, done in enumerate(counting.operations) if done.name == "put_if_absent"]
         assert words
         for at in words:

@@ -56,12 +56,12 @@ CASES = [
 ]
 EVERY = [
     Case("ppo", 0, 8, 5, PPO_COLD),
-    Case("ppo", 2, 6, 3, ((f"{THERE}/generators",), (f"{THERE}/env",), (f"{THERE}/env_runner/_ongoing_episodes",
+    Case("ppo", 2, 6, 3, ((f"{THERE}/generators",), (f"{THERE}/env_runner/_ongoing_episodes",
                             f"{THERE}/env_runner/_cached_to_module"))),
     Case("dqn", 0, 8, 3, DQN_COLD),
     Case("dqn", 2, 6, 3, (*DQN_COLD, (f"{THERE}/generators",))),
     Case("sac", 0, 6, 3, SAC_COLD),
-    Case("sac", 2, 6, 4, (*SAC_COLD, (f"{THERE}/env",))),
+    Case("sac", 2, 6, 4, (SAC_COLD[0], (f"{THERE}/generators",))),
     Case("ppo_of_learners", 0, 4, 2, (("learners/<processes>/0/generators",),)),
     Case("ppo_of_agents", 0, 6, 3, (("generators",),)),
     Case("ppo_of_agents", 2, 4, 2, ((f"{THERE}/generators",),)),

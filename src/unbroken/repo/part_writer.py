@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
+from unbroken.errors import InternalError
 from unbroken.format import layout, pack
 from unbroken.format.buffers import Content
 from unbroken.format.compression import Compression
@@ -22,7 +23,7 @@ from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
 from unbroken.repo import fencing, names
 from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.chunklists import ChunkLists, Needed
+from unbroken.repo.chunklists import ChunkLists, Needed, References
 from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, packs_of, stored_entry
 from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
@@ -49,8 +50,9 @@ class PartWriter:
         self._document_format: DocumentFormat = document_format
         self._compression = compression
         self._token = token
-        self._index = BlobIndex(store)
-        self._lists = ChunkLists(self._index)
+        self.index = BlobIndex(store)
+        self.lists = ChunkLists(self.index)
+        """The chunk lists of the run, as they are read and written here."""
         self._held = Needed()
 
     def build_on(self, commit: Commit, components: Collection[str]) -> None:
@@ -61,12 +63,37 @@ class PartWriter:
         Raises:
             CorruptObject: what it holds cannot be told; then nothing is relied on.
         """
-        self._index.refresh()
+        self.index.refresh()
         self._held = Needed()
-        self._held.add(Reader(self._store, self._index, commit).references(self._lists, components))
+        self._held.add(Reader(self._store, self.index, commit).references(self.lists, components))
 
-    def write(self, components: Collection[Component], directory: str) -> list[EncodedComponent]:
+    def rely_on(self, references: References) -> None:
+        """Rely on what the newest commit is known to need, and on nothing else."""
+        self._held = Needed()
+        self._held.add(references)
+        self.lists.keep({chunks.name for chunks in references.lists})
+
+    def rely_on_nothing(self) -> None:
+        """Write everything anew next time: which commit is the newest is not known."""
+        self._held = Needed()
+
+    def digested(self, components: Collection[Component]) -> list[EncodedComponent]:
+        """Return what components would become. Nothing is written."""
+        found: list[EncodedComponent] = []
+        with Pipeline(self._compression, lambda _: False) as pipeline:
+            for component in components:
+                encoder = self._encoder(component, pipeline, set())
+                for _ in encoder.blobs():
+                    raise InternalError("What was only to be digested was about to be written.")
+                found.append(encoder.finish())
+        return found
+
+    def write(
+        self, components: Collection[Component], directory: str, *, live: bool = False
+    ) -> list[EncodedComponent]:
         """Write components into the directory of a checkpoint, and return what they have become.
+
+        `live`: their bytes lie in the memory of a training that may still write there.
 
         Raises:
             StoreError: it could not be written.
@@ -74,18 +101,21 @@ class PartWriter:
         """
         written: list[EncodedComponent] = []
         stored: set[Digest] = set()
-        with Pipeline(self._compression, self._must_write) as pipeline:
-            encoders = [
-                ComponentEncoder(component, self._document_format, self._lists, pipeline, stored)
-                for component in components
-            ]
+        with Pipeline(self._compression, self._must_write, live=live) as pipeline:
+            encoders = [self._encoder(component, pipeline, stored) for component in components]
             for one, other in pairwise(encoders):
                 one.following = other
             put_all(self._store, self._objects(directory, encoders, written))
+        self.index.suspect.difference_update(stored)
         return written
 
+    def _encoder(self, component: Component, pipeline: Pipeline, stored: set[Digest]) -> ComponentEncoder:
+        return ComponentEncoder(component, self._document_format, self.lists, pipeline, stored)
+
     def _must_write(self, digest: Digest) -> bool:
-        return digest not in self._held or not self._index.places(digest)
+        if digest in self.index.suspect or digest not in self._held:
+            return True
+        return not self.index.places(digest)
 
     def _objects(
         self, directory: str, encoders: Collection[ComponentEncoder], written: list[EncodedComponent]

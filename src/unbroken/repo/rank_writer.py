@@ -1,44 +1,42 @@
-"""Writes what one rank has of a checkpoint that the coordinator commits.
+"""Writes what one rank has of a checkpoint that the coordinator commits, when it orders one.
 
-The order of things is that of `writer`: packs, indexes, documents, and then a record, here that of the rank.
-What must be the same on every rank is digested and not written: rank 0 does that.
+First the rank's part (`part_writer`), and then a record that it is durable. What must be the same on every rank
+is digested and not written: rank 0 does that.
 
-A blob is not written again if the newest commit that this rank knows of needs it, and on no other ground: packs
-of a save that came to nothing may be swept at any moment after it. Nothing is ever deleted here.
+A blob is not written again if the newest commit that this rank knows of needs it: what the last save that came
+to its end has written, or what was restored. Nothing is ever deleted here.
 
 Not promised: that a checkpoint exists when a part of it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from unbroken.errors import Fenced, InternalError, RankMissing, ReplicasDiffer, SaveFailed, UnbrokenError
-from unbroken.format import layout, pack, ranks
-from unbroken.format.buffers import Content
+import msgspec
+
+from unbroken.errors import Fenced, RankMissing, ReplicasDiffer, SaveFailed, UnbrokenError
+from unbroken.format import ranks
 from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import Doubt, Finding, Outcome, RankRecord, SaveOrder
 from unbroken.format.records import Commit
-from unbroken.repo import fencing, names
-from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.chunklists import ChunkLists, Needed, References
-from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, packs_of, stored_entry
+from unbroken.repo.chunklists import ChunkLists, References
+from unbroken.repo.encoding import EncodedComponent
 from unbroken.repo.joining import status_of
 from unbroken.repo.log import read_log
-from unbroken.repo.pipeline import Pipeline
+from unbroken.repo.part_writer import PartWriter, record_of
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.rendezvous import WRITING, Rendezvous, missing
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.diff import compare
 from unbroken.state.parts import labelled
-from unbroken.state.snapshot import Component, Snapshot
-from unbroken.store.base import children, put_all
+from unbroken.state.snapshot import Snapshot
+from unbroken.store.base import children
 from unbroken.types import Digest, Sequence
 
 MOST_FINDINGS = 5
@@ -82,25 +80,24 @@ class RankWriter:
         self._meeting = meeting
         self._replicated = replicated
         self._owner = owner
-        self._document_format: DocumentFormat = document_format
-        self._compression = compression
-        self._token = token
-        self._index = BlobIndex(meeting.store)
-        self._lists = ChunkLists(self._index)
-        self._held = Needed()
+        self._parts = PartWriter(
+            meeting.store,
+            meeting.claim,
+            document_format=document_format,
+            compression=compression,
+            token=token,
+        )
         self._done = 0
         """The last order that this rank has seen through, or passed over."""
 
     @property
     def lists(self) -> ChunkLists:
         """The chunk lists of the run, as this rank reads and writes them."""
-        return self._lists
+        return self._parts.lists
 
     def build_on(self, commit: Commit, components: Collection[str]) -> None:
         """Rely on what a commit holds of these components: it was restored."""
-        self._index.refresh()
-        self._held = Needed()
-        self._held.add(Reader(self._meeting.store, self._index, commit).references(self._lists, components))
+        self._parts.build_on(commit, components)
 
     def write(self, snapshot: Snapshot, meta: Meta) -> None:
         """Write what this rank has of the snapshot, and return when the checkpoint of all ranks is committed.
@@ -126,11 +123,9 @@ class RankWriter:
         try:
             self._await_outcome(place, order, snapshot)
         except RankMissing:
-            self._held = Needed()  # it may be committed after all, and what it replaces may be gone
+            self._parts.rely_on_nothing()  # it may be committed after all, and what it replaces may be gone
             raise
-        self._held = Needed()
-        self._held.add(written.references)
-        self._lists.keep({chunks.name for chunks in written.references.lists})
+        self._parts.rely_on(written.references)
 
     def commits(self) -> list[Commit]:
         """Return nothing: which checkpoints stay is for the coordinator to plan."""
@@ -194,69 +189,30 @@ class RankWriter:
         self._done = number
 
     def _write(self, order: SaveOrder, snapshot: Snapshot, meta: Meta) -> tuple[_Written, RankRecord]:
-        self._index.refresh()
-        store, written = self._meeting.store, _Written()
+        self._parts.index.refresh()
         parts = labelled(snapshot, self.rank, replicated=self._replicated)
         own = [part for name, part in parts.components.items() if name not in self._replicated]
         same = [part for name, part in parts.components.items() if name in self._replicated]
-        with Pipeline(self._compression, lambda _: False) as pipeline:
-            for component in same:
-                encoder = self._encoder(component, pipeline, set())
-                for _ in encoder.blobs():
-                    raise InternalError("A replicated component was about to be written.")
-                written.replicas.append(encoder.finish())
-        with Pipeline(self._compression, self._must_write, live=snapshot.is_live) as pipeline:
-            stored: set[Digest] = set()
-            encoders = [self._encoder(component, pipeline, stored) for component in own]
-            for one, other in pairwise(encoders):
-                one.following = other
-            put_all(store, self._objects(order, encoders, written))
-        self._index.suspect.difference_update(stored)
+        written = _Written(replicas=self._parts.digested(same))
+        written.documents = self._parts.write(own, order.directory, live=snapshot.is_live)
         return written, self._record(order, parts, meta, written)
 
-    def _encoder(self, component: Component, pipeline: Pipeline, stored: set[Digest]) -> ComponentEncoder:
-        return ComponentEncoder(component, self._document_format, self._lists, pipeline, stored)
-
-    def _must_write(self, digest: Digest) -> bool:
-        if digest in self._index.suspect or digest not in self._held:
-            return True
-        return not self._index.places(digest)
-
-    def _objects(
-        self, order: SaveOrder, encoders: Collection[ComponentEncoder], written: _Written
-    ) -> Iterator[tuple[str, Content]]:
-        meeting = self._meeting
-        for blobs in packs_of(encoders):
-            fencing.check(meeting.store, meeting.claim)
-            name = names.write_id(self._token(), meeting.epoch)
-            writer = pack.PackWriter(name)
-            yield layout.pack(name), writer.stream(map(stored_entry, blobs))
-            yield layout.index(name), pack.encode_index(writer.index())
-        written.documents += [encoder.finish() for encoder in encoders]
-        for part in written.documents:
-            yield f"{order.directory}/{part.file_name}", part.data
-
     def _record(self, order: SaveOrder, parts: Snapshot, meta: Meta, written: _Written) -> RankRecord:
-        owner = self._owner
-        return RankRecord(
-            job=self.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
-            time=meta.time,
+        own = [part for name, part in parts.components.items() if name not in self._replicated]
+        record = record_of(
+            written.documents,
+            order,
             rank=self.rank,
-            step=order.step,
-            write_id=order.write_id,
-            documents={part.file_name: part.entry for part in written.documents},
-            blobs={digest: size for part in written.documents for digest, size in part.sizes.items()},
-            opaque=sorted(place for part in written.documents for place in part.opaque),
+            job=self.job,
+            owner=self._owner,
+            time=meta.time,
+            nbytes=sum(part.nbytes for part in own),
+        )
+        return msgspec.structs.replace(
+            record,
             agree={part.entry.component: part.entry.digest for part in written.replicas},
             birth=meta.birth,
             good=meta.good,
-            nbytes=sum(
-                part.nbytes for name, part in parts.components.items() if name not in self._replicated
-            ),
             status=status_of(meta),
             fidelity={
                 name: ComponentFidelity(promise.fidelity, promise.reason)
@@ -318,7 +274,7 @@ class RankWriter:
 
     def _say_where(self, place: str, order: SaveOrder, doubt: Doubt, snapshot: Snapshot) -> None:
         """Compare what rank 0 has written with one's own, and name the first places that differ."""
-        self._index.refresh()
+        self._parts.index.refresh()
         draft = Manifest(
             job=self.job, step=order.step, epoch=self._meeting.epoch, write_id=order.write_id,
             meta=Digest(f"b3:{'0' * 64}"), documents=doubt.documents, blobs=doubt.blobs,
@@ -327,7 +283,7 @@ class RankWriter:
             sequence=Sequence(1), step=order.step, write_id=order.write_id, directory=order.directory,
             manifest_digest=draft.meta,
         )  # fmt: skip
-        theirs = Reader(self._meeting.store, self._index, stub, draft=draft).read(None)
+        theirs = Reader(self._meeting.store, self._parts.index, stub, draft=draft).read(None)
         mine = Snapshot(
             {name: part for name, part in snapshot.components.items() if name in self._replicated}
         )

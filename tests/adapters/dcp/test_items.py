@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import WriteItem
 
 import unbroken.dcp
 from unbroken.adapters.dcp.plain import is_plain, of_value, value_of
-from unbroken.errors import ConfigError, CorruptObject, NotCapturable, RunBusy
+from unbroken.errors import ConfigError, CorruptObject, NotCapturable, RunBusy, SaveFailed
 from unbroken.repo.repository import Repository, jobs
 from unbroken.state.nodes import Array, Float, Int
 
@@ -185,6 +187,26 @@ def test_the_run_is_held_between_saves_and_given_back(tmp_path: Path) -> None:
     dcp.save({"a": 3}, storage_writer=writer, checkpoint_id="3")  # takes the run again
     writer.close()
     assert [(commit.step, commit.epoch) for commit in repository.commits()] == [(3, 3), (2, 1), (1, 1)]
+
+
+def test_a_save_that_is_overtaken_by_another_is_given_up(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+
+    class Overtaken(DefaultSavePlanner):
+        def resolve_data(self, write_item: WriteItem) -> Any:
+            dcp.save({"b": 2}, storage_writer=unbroken.dcp.StorageWriter(root, step=2))
+            return super().resolve_data(write_item)
+
+    writer = unbroken.dcp.StorageWriter(root, step=1)
+    with pytest.raises(CheckpointException, match="another save was begun before it ended") as error:
+        dcp.save({"a": 1}, storage_writer=writer, planner=Overtaken())
+    assert isinstance(cause(error), SaveFailed)
+    dcp.save({"c": 3}, storage_writer=writer, checkpoint_id="3")
+    writer.close()
+    repository = Repository.open(root, "run")
+    assert [commit.step for commit in repository.commits()] == [3, 2]
+    assert len(list((root / "run" / "steps").iterdir())) == 2
+    assert all(repository.verify(commit) == [] for commit in repository.commits())
 
 
 def test_a_tensor_that_is_no_plain_memory_is_refused_by_name(tmp_path: Path) -> None:

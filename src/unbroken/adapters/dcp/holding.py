@@ -75,7 +75,6 @@ class HeldRun:
             )
         commit = self.writer.checkpoints.write_parts((), meta, (), joint=Joint(order, tuple(records)))
         self.order = None
-        self._tell_of_pickles([place for record in records for place in record.opaque])
         try:
             self.writer.retain(
                 plan_retention(
@@ -93,6 +92,7 @@ class HeldRun:
                 OldCheckpointsWarning,
                 stacklevel=2,
             )
+        self._tell_of_pickles([place for record in records for place in record.opaque])
         return commit
 
     def _tell_of_pickles(self, places: Sequence[str]) -> None:

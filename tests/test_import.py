@@ -71,7 +71,22 @@ def test_the_command_starts_without_a_framework() -> None:
     assert not loaded & FRAMEWORKS
 
 
-@pytest.mark.parametrize("face", ["unbroken.sb3"])
-def test_an_adapter_brings_its_framework(face: str) -> None:
-    pytest.importorskip("stable_baselines3")
-    assert "stable_baselines3" in modules_after(f"import {face}")
+@pytest.mark.parametrize(
+    ("face", "framework"),
+    [
+        ("sb3", "stable_baselines3"),
+        ("rllib", "ray.rllib"),
+        ("tune", "ray.tune"),
+        ("ray_train", "ray.train"),
+        ("lightning", "lightning"),
+        ("dcp", "torch.distributed.checkpoint"),
+    ],
+)
+def test_an_adapter_brings_its_framework(face: str, framework: str) -> None:
+    pytest.importorskip(framework.partition(".")[0])
+    assert framework in modules_after(f"import unbroken.{face}")
+
+
+@pytest.mark.parametrize("face", ["distributed", "pretrained"])
+def test_what_works_without_a_framework_brings_none(face: str) -> None:
+    assert not {name.split(".")[0] for name in modules_after(f"import unbroken.{face}")} & FRAMEWORKS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("Run.save", "(self)"),
         ("Run.record", "(self, *, episodes, **metrics)"),
         ("Run.close", "(self)"),
-        ("CheckpointEngine.resume", "(self, *, step)"),
+        ("CheckpointEngine.resume", "(self, *, step, origin)"),
         ("CheckpointEngine.step", "(self, step, *, episodes, metrics)"),
         ("CheckpointEngine.save", "(self, step, *, reason, position, episodes, metrics, wait)"),
         ("CheckpointEngine.request_save", "(self, reason)"),
@@ -110,6 +111,27 @@ def options(function: Callable[..., object], kind: inspect._ParameterKind) -> di
 KEYWORD, POSITIONAL = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
+FACES = {
+    "sb3": ["Best", "CheckpointCallback", "Every"],
+    "rllib": ["Best", "EnvRunnerRecreatedWarning", "Every", "IterationLengthWarning", "checkpoints"],
+    "tune": ["Best", "Every", "Pointer", "Trainable", "TrialRun", "read_pointer", "start"],
+    "ray_train": ["Best", "Every", "Pointer", "TrainRun", "read_pointer", "start"],
+    "lightning": ["Best", "CheckpointCallback", "Every"],
+    "dcp": ["Best", "RankStateWarning", "StorageReader", "StorageWriter", "rank_state"],
+    "distributed": ["REPLICATED", "World", "world"],
+    "pretrained": ["Pretrained"],
+}
+"""Each framework's face, and what it gathers."""
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_gathers_these_names(face: str) -> None:
+    module = importlib.import_module(f"unbroken.{face}")
+    assert module.__all__ == FACES[face] == sorted(FACES[face])
+    for name in module.__all__:
+        assert inspect.getdoc(getattr(module, name))
+
+
 def test_settings_and_their_defaults() -> None:
     assert options(unbroken.Settings, KEYWORD) == {"root": "required", **SETTINGS}
     assert options(unbroken.Settings, POSITIONAL) == {}
@@ -117,7 +139,7 @@ def test_settings_and_their_defaults() -> None:
 
 def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
     assert options(unbroken.Run, POSITIONAL) == {"root": "required"}
-    assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "quiet": "False"}
+    assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "world": "None", "quiet": "False"}
 
 
 def test_a_buffer_takes_its_size_and_its_fields() -> None:
@@ -137,7 +159,7 @@ def test_an_interval_and_the_best() -> None:
 def test_an_engine_takes_its_source_and_its_settings() -> None:
     assert options(unbroken.CheckpointEngine, POSITIONAL) == {"source": "required", "settings": "required"}
     assert list(options(unbroken.CheckpointEngine, KEYWORD)) == [
-        "segment", "rebuilder", "clock", "now", "environment",
+        "segment", "rebuilder", "world", "clock", "now", "environment",
     ]  # fmt: skip
 
 

@@ -106,3 +106,25 @@ def test_of_a_network_without_a_state_dict_every_array_is_looked_at() -> None:
     assert not_finite(capture({"net": net}, policy)) == {}
     net.weights[1, 0] = np.nan
     assert not_finite(capture({"net": net}, policy)) == {"net/weights": "policy_weights"}
+
+
+class Agent(torch.nn.Module):
+    """Has a component of its own, and a network in another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.zeros(2))
+        self.network = torch.nn.Linear(2, 2)
+        self.table = np.full(3, np.inf)
+
+
+def test_a_weight_that_lies_in_another_component_is_found() -> None:
+    agent = Agent()
+    policy = policy_of_loaded(Policy(components={f"{Agent.__module__}:Agent": "agent_state"}))
+    assert not_finite(capture({"agent": agent}, policy)) == {}
+    with torch.no_grad():
+        agent.scale[1] = agent.network.bias[0] = float("nan")
+    assert not_finite(capture({"agent": agent}, policy)) == {
+        "agent/_parameters/scale": "agent_state",
+        "agent/_modules/network/_parameters/bias": "policy_weights",
+    }

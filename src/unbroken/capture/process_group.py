@@ -7,7 +7,7 @@ there is one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,19 @@ def initialized() -> Any:
 def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
     """Return a function that gives on every rank what rank 0 has called it with.
 
+    Raises (the function): RankMissing where the others do not come within `timeout` seconds.
+    """
+    ask, is_first = together(dist, timeout=timeout), dist.get_rank() == 0
+
+    def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
+        return ask([wish and is_first])[0]
+
+    return agree
+
+
+def together(dist: Any, *, timeout: float) -> Callable[[Sequence[bool]], list[bool]]:
+    """Return a function that tells every rank which of some flags any rank has raised.
+
     Training's own group is left alone: a collective of ours between two of its would be taken for one of its.
 
     Raises (the function): RankMissing where the others do not come within `timeout` seconds.
@@ -32,20 +45,19 @@ def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
     import torch
 
     group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
-    flag = torch.zeros(1, dtype=torch.uint8)
 
-    def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
-        flag.fill_(int(wish))
+    def ask(flags: Sequence[bool]) -> list[bool]:
+        raised = torch.tensor(flags, dtype=torch.uint8)
         try:
-            dist.broadcast(flag, src=0, group=group)
+            dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=group)
         except RuntimeError as error:
             raise RankMissing(
                 f"The ranks did not meet to agree on a save: {error}",
                 hint="Every rank has to come to the same clean points.",
             ) from error
-        return bool(flag.item())
+        return [bool(flag) for flag in raised.tolist()]
 
-    return agree
+    return ask
 
 
 def unwrapped(value: object) -> object:

@@ -43,13 +43,14 @@ def not_finite(snapshot: Snapshot) -> dict[str, str]:
     """Return the places of weights that hold NaN or infinity, each with its component."""
     return {
         place: name
-        for name in WEIGHTS
-        if name in snapshot.components
-        for place in _sick(snapshot.components[name])
+        for name, component in snapshot.components.items()
+        if name in WEIGHTS or component.tensors
+        for place in _sick(component, all_arrays=name in WEIGHTS)
     }
 
 
-def _sick(component: Component) -> list[str]:
+def _sick(component: Component, *, all_arrays: bool) -> list[str]:
+    """Return the places of what is not finite; without `all_arrays` only of what a module names as its own."""
     nodes = {place: node for root, value in component.roots.items() for place, node in visit(root, value)}
     weights = {place for table in component.tensors.values() for place in table.values()}
     # Of a distributed tensor it is this rank's shard that holds numbers.
@@ -62,7 +63,7 @@ def _sick(component: Component) -> list[str]:
     return [
         shards.get(place, place)
         for place, node in nodes.items()
-        if (place in weights or not within(place, modules))
+        if (place in weights or (all_arrays and not within(place, modules)))
         and id(node) not in raw
         and not _finite(node, component, memories)
     ]

@@ -11,9 +11,11 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -35,19 +37,26 @@ GRADIENTS = "gradients"
 
 
 class Killer(ProgressBar):
-    """Ends the process as nothing else can, in the middle of a batch, once so many have been trained on.
+    """Ends the process as nothing else can, in the middle of a batch, once so many have been trained on; or does
+    to it what another signal, or an exception (no signal), does.
 
     A progress bar is no part of a training's state.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, signum: int | None) -> None:
         super().__init__()
         self.left = at
+        self.signum = signum
+
+    def disable(self) -> None:
+        """On every rank but the first."""
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self.left -= 1
-        if self.left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.left == -1:
+            if self.signum is None:
+                raise ZeroDivisionError
+            os.kill(os.getpid(), self.signum)
 
 
 def wait_for_saves() -> None:
@@ -100,16 +109,19 @@ def train(order: dict[str, Any]) -> None:
     callbacks: list[Callback]
     module, options, others = getattr(trainings, order["case"])(**order.get("options", {}))
     every = Every(**order["every"]) if isinstance(order["every"], dict) else order["every"]
-    ours = CheckpointCallback(order["root"], job="job", every=every, keep_last=1000)
+    ours = CheckpointCallback(
+        order["root"], job="job", every=every, keep_last=1000, **order.get("callback", {})
+    )
     callbacks = [*others] if order.get("without") else [ours, *others]
     if order.get("kill") is not None:
-        callbacks.append(Killer(order["kill"]))
+        callbacks.append(Killer(order["kill"], order.get("signal", signal.SIGKILL)))
     given: dict[str, Any] = {"enable_checkpointing": False, **options, **order["trainer"]}
     trainer = lightning.Trainer(
         accelerator="cpu", logger=False, enable_model_summary=False, callbacks=callbacks, **given
     )
     trainer.fit(module)
-    Path(order["out"]).write_text(json.dumps(result_of(module, trainer, ours)))
+    out = f"{order['out']}{trainer.global_rank}" if "ranks" in order else order["out"]
+    Path(out).write_text(json.dumps(result_of(module, trainer, ours)))
 
 
 def warm_up() -> None:
@@ -119,26 +131,48 @@ def warm_up() -> None:
     torch.optim.Adam([weight]).step()
 
 
+def start(order: dict[str, Any], environment: Mapping[str, str]) -> int:
+    """Start a child, and return its number."""
+    child = os.fork()
+    if child:
+        return child
+    os.environ.update(environment)
+    with open(order["log"], "ab", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        train(order)
+    except BaseException as error:  # noqa: BLE001 - told, and the child ends
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(15 if isinstance(error, SystemExit) else 1)
+    os._exit(0)
+
+
+def start_ranks(order: dict[str, Any]) -> list[int]:
+    """Start children as torchrun does; what `of` says of a rank is for that one alone."""
+    size, children = order["ranks"], []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for rank in range(size):
+        launcher = {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+            "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        children.append(start({**order, **order.get("of", {}).get(str(rank), {})}, launcher))
+    return children
+
+
 def main() -> None:
     warm_up()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         order = json.loads(line)
-        child = os.fork()
-        if not child:
-            with open(order["log"], "ab", buffering=0) as log:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-            try:
-                train(order)
-            except BaseException:  # noqa: BLE001 - told, and the child ends
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        children = start_ranks(order) if "ranks" in order else [start(order, {})]
+        ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(ended if "ranks" in order else ended[0]), flush=True)
 
 
 if __name__ == "__main__":

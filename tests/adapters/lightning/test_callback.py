@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from unbroken.adapters.lightning import session
 from unbroken.adapters.lightning.fit_loop import HOOKS
-from unbroken.adapters.lightning.session import check_world
 from unbroken.errors import ConfigError, NoUsableCheckpoint, StateMismatch
 from unbroken.lightning import Best, CheckpointCallback, Every
 from unbroken.repo.repository import Repository
@@ -45,11 +43,11 @@ def test_episodes_say_nothing_here(tmp_path: Path) -> None:
         CheckpointCallback(tmp_path, every=Every(episodes=3))
 
 
-def test_more_than_one_process_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    trainer: Any = SimpleNamespace(world_size=2)
-    with pytest.raises(ConfigError, match="2 processes"):
-        check_world(trainer)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("name", ["sync_timeout", "start_timeout"])
+def test_timeouts_are_seconds(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {name: 0}
+    with pytest.raises(ConfigError, match=name):
+        CheckpointCallback(tmp_path, **options)
 
 
 def test_a_fast_run_for_debugging_is_no_run(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ one part left cold (C). R is U bit for bit; C is not, or the test would prove no
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,40 +12,12 @@ from typing import Any
 
 import pytest
 
-from unbroken.capture.volatile import without_clocks
-from unbroken.repo.repository import Repository
-from unbroken.state.diff import compare
+from .children import Runner, differences
 
 pytest.importorskip("lightning")
 
-HERE = Path(__file__).parents[3]
 FREELY = {"seconds": 1e-6}
 """At every batch: in the middle of an accumulation of gradients, too."""
-
-
-class Runner:
-    """Another interpreter that runs trainings in children of its own."""
-
-    def __init__(self, hash_seed: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.adapters.lightning.runner"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=HERE,
-            env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"},
-            text=True,
-        )
-
-    def run(self, **order: Any) -> int:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps(order) + "\n")
-        stdin.flush()
-        return int(stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +91,7 @@ def test_a_killed_run_ends_as_the_undisturbed_one(
         return (tmp_path / "log").read_text()
 
     def run(runner: Runner, name: str, **more: Any) -> int:
-        return runner.run(**order, root=str(tmp_path / name), out=str(tmp_path / f"{name}.json"), **more)
+        return int(runner.run(**order, root=str(tmp_path / name), out=str(tmp_path / f"{name}.json"), **more))
 
     def result(name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((tmp_path / f"{name}.json").read_text())
@@ -141,16 +111,6 @@ def test_a_killed_run_ends_as_the_undisturbed_one(
     for number, part in enumerate(case.cold):
         assert run(second, f"C{number}", cold=[part]) == 0, said()
         assert result(f"C{number}") != result("U"), f"{part} left cold changes nothing"
-
-
-def differences(one: Path, other: Path) -> list[str]:
-    states = []
-    for root in (one, other):
-        repository = Repository.open(root, "job")
-        commit = repository.commits()[0]
-        assert commit.position == "end"
-        states.append(repository.load(commit))
-    return [str(d) for d in without_clocks(compare(*states), *states)]
 
 
 @pytest.mark.parametrize(("name", "trainer"), [("dqn", DQN), ("regression", {"max_epochs": 3})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 
 class Ring:
@@ -131,6 +132,9 @@ class DqnModule(lightning.LightningModule):
 class Regression(lightning.LightningModule):
     """A net on a fixed set, shuffled; remembers which samples it saw, and what was called when."""
 
+    in_step = False
+    """Whether what is logged is the mean over all ranks."""
+
     def __init__(
         self, *, losses: tuple[float, ...] = (), workers: int = 0, monitor: str = "val_loss"
     ) -> None:
@@ -146,7 +150,7 @@ class Regression(lightning.LightningModule):
         (x,) = batch
         self.seen.append((self.current_epoch, batch_idx, x.flatten().int().tolist()))
         loss = functional.mse_loss(self.net(x / 12), x / 12)
-        self.log("loss", loss, on_step=False, on_epoch=True)
+        self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=self.in_step)
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -156,7 +160,7 @@ class Regression(lightning.LightningModule):
         value = functional.mse_loss(self.net(x / 12), x / 12)
         if self.losses:
             value = torch.tensor(self.losses[min(self.current_epoch, len(self.losses) - 1)])
-        self.log("val_loss", value)
+        self.log("val_loss", value, sync_dist=self.in_step)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
@@ -169,6 +173,53 @@ class Regression(lightning.LightningModule):
 
     def val_dataloader(self) -> Any:
         return DataLoader(TensorDataset(torch.arange(4.0).reshape(4, 1)), batch_size=2)
+
+
+class Parallel(Regression):
+    """Data-parallel: a part of the data for each rank, and an environment, a buffer and generators of its own."""
+
+    in_step = True
+
+    def __init__(self, rank: int, *, batch_norm: bool = False, own_sampler: bool = False) -> None:
+        super().__init__()
+        if batch_norm:
+            self.net.append(nn.BatchNorm1d(1))
+        self.own_sampler = own_sampler
+        self.policy = nn.Linear(4, 1)
+        self.buffer = Ring(50)
+        self.rng = np.random.default_rng(rank)
+        self.env = gymnasium.make("CartPole-v1")
+        self.obs, _ = self.env.reset(seed=rank)
+        torch.rand(3 * rank)  # dropout is each rank's own, too
+
+    def play(self) -> None:
+        with torch.no_grad():
+            likely = torch.sigmoid(self.policy(torch.as_tensor(self.obs))).item()
+        action = int(self.rng.random() < likely)
+        following, reward, terminated, truncated, _ = self.env.step(action)
+        self.buffer.add(self.obs, following, action, float(reward), done=terminated)
+        self.obs = self.env.reset()[0] if terminated or truncated else following
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        for _ in range(3):
+            self.play()
+        loss = super().training_step(batch, batch_idx)
+        rows = self.rng.integers(0, len(self.buffer), 8)
+        values = self.policy(torch.as_tensor(self.buffer.obs[rows])).squeeze(1)
+        return loss + functional.mse_loss(
+            values, torch.as_tensor(self.buffer.rest[rows, 1]) * random.random()
+        )
+
+    def configure_optimizers(self) -> Any:
+        found = super().configure_optimizers()
+        found["optimizer"].add_param_group({"params": self.policy.parameters()})
+        return found
+
+    def train_dataloader(self) -> Any:
+        data = TensorDataset(torch.arange(24.0).reshape(24, 1))
+        if self.own_sampler:
+            return DataLoader(data, batch_size=2, sampler=WeightedRandomSampler([1.0] * 24, 24))
+        return DataLoader(data, batch_size=2, shuffle=True)
 
 
 Training = tuple[lightning.LightningModule, dict[str, Any], list[Callback]]
@@ -186,6 +237,17 @@ def dqn(**options: Any) -> Training:
 def regression(**options: Any) -> Training:
     seed()
     return Regression(**options), {}, []
+
+
+def rank_of_process() -> int:
+    """Return what a launcher has said, before there is a trainer."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+
+
+def parallel(*, directory: str, **options: Any) -> Training:
+    seed()
+    best = ModelCheckpoint(directory, filename="{epoch}", monitor="val_loss", save_top_k=-1)
+    return Parallel(rank_of_process(), **options), {"enable_checkpointing": True}, [best]
 
 
 def stopping(*, losses: tuple[float, ...]) -> Training:

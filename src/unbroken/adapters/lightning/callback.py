@@ -11,7 +11,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from unbroken.adapters.lightning.session import Session, check_world
+from unbroken.adapters.lightning.ranks import Meeting, check_ranks
+from unbroken.adapters.lightning.session import Session
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
@@ -46,6 +47,11 @@ class CheckpointCallback(Callback):
         document_format: "json", which people can read, or "msgpack", which is smaller.
         staging: bytes of memory that the copy of a snapshot may take; left out, half of what is free.
         writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
+        replicated: components that are the same in all processes of a `strategy="ddp"`: they are saved once, and
+            compared at each save. Left out, optimizers, and weights unless the module has buffers or gathers
+            gradients; all else is saved for each process.
+        sync_timeout: seconds that one process may keep the others waiting in a save.
+        start_timeout: seconds until all processes are there, and have read what they go on from.
 
     Raises ConfigError where a setting cannot be used; `fit` raises what resuming or saving meets.
 
@@ -71,6 +77,9 @@ class CheckpointCallback(Callback):
         document_format: DocumentFormat = "json",
         staging: int | None = None,
         writer: WriterKind = "thread",
+        replicated: Collection[str] | None = None,
+        sync_timeout: float = 300.0,
+        start_timeout: float = 600.0,
     ) -> None:
         if isinstance(every, Every) and every.episodes is not None:
             raise ConfigError(
@@ -78,6 +87,7 @@ class CheckpointCallback(Callback):
                 hint="Use Every(steps=…) or Every(seconds=…).",
             )
         self._session: Session | None = None
+        self._meeting = Meeting(replicated=replicated, sync_timeout=sync_timeout, start_timeout=start_timeout)
         self._settings = Settings(
             root=root,
             job=job,
@@ -105,15 +115,16 @@ class CheckpointCallback(Callback):
         if stage != "fit":
             return
         if getattr(trainer, "fast_dev_run", False):
-            sys.stderr.write("unbroken: a fast_dev_run is neither saved nor resumed\n")
+            if trainer.is_global_zero:
+                sys.stderr.write("unbroken: a fast_dev_run is neither saved nor resumed\n")
             return
-        check_world(trainer)
-        self._session = Session(trainer, self, self._settings)
+        check_ranks(trainer)
+        self._session = Session(trainer, self, self._settings, self._meeting)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is not None:
             # Before any data is fetched: the first episodes begin under the eyes of what records them.
-            self._session.watch()
+            self._session.prepare()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is not None:

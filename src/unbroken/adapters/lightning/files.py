@@ -34,6 +34,8 @@ PATHS = {
     "newest": "_last_checkpoint_saved",
 }
 HOOKS = ("file_exists", "_remove_checkpoint")
+NOWHERE = f"{os.devnull}/nothing"
+"""A path where no file can be."""
 OWN = frozenset({"best_k_models", "dirpath", "_fs", "_last_time_checked", *PATHS.values(), *HOOKS})
 """Attributes that the captor writes, and those that belong to the process."""
 
@@ -109,7 +111,9 @@ class _Unwritten:
         path = os.path.abspath(filepath)
         if path in self._files:
             self._files.discard(path)
-            return False
+            filepath = (
+                NOWHERE  # asked all the same: of several ranks each has to, and hears what rank 0 finds
+            )
         return self._hook.original(filepath, trainer)
 
 

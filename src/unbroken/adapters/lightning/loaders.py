@@ -14,6 +14,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -88,6 +89,9 @@ def take_out_orders(iterators: Iterable[Any]) -> None:
 def _drawn_at_once(sampler: Any) -> bool:
     if type(sampler) is BatchSampler:
         sampler = sampler.sampler
+    if type(sampler) is DistributedSamplerWrapper:
+        wrapped: Any = sampler.dataset
+        sampler = wrapped._sampler  # read out at once, but only of these is known that it yields numbers
     if type(sampler) is RandomSampler:
         # With a generator that others may use too, it draws a few at a time.
         return not sampler.replacement or sampler.generator is None

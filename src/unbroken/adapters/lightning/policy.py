@@ -119,21 +119,34 @@ POLICY = Policy(
 )
 
 
+MODULE = "module_state"
+OF_RANKS = Policy(
+    components={f"{PYTORCH}.core.module:LightningModule": MODULE, "torchmetrics.metric:Metric": MODULE}
+)
+"""Of several processes each has for itself what a person keeps in the module (environments, counters, metrics),
+while its networks are the same: they are taken apart."""
+
+
 def training_policy(trainer: Trainer, *more: Policy) -> Policy:
     """Return the rules for one `fit` of this trainer, with those of every framework that is imported."""
     own = Policy(codecs={results.CLASS: results.ResultsCodec(trainer.strategy.reduce)})
-    return policy_of_loaded(POLICY, own, frame_policy(), *_gradients(trainer), *more)
+    of_ranks = [OF_RANKS] if trainer.world_size > 1 else []
+    return policy_of_loaded(POLICY, own, frame_policy(), *of_ranks, *_gradients(trainer), *more)
 
 
 def _gradients(trainer: Trainer) -> list[Policy]:
-    """Gradients last from one batch to the next where they are gathered, or where the module does as it
-    likes. Elsewhere they are made anew for each batch, and a checkpoint need not carry them."""
-    from lightning.pytorch.callbacks import GradientAccumulationScheduler
-
     from unbroken.capture.torch import WITH_GRADIENTS
+
+    return [WITH_GRADIENTS] if keeps_gradients(trainer) else []
+
+
+def keeps_gradients(trainer: Trainer) -> bool:
+    """Whether gradients last from one batch to the next: where they are gathered, or where the module does as
+    it likes. Elsewhere they are made anew for each batch, and a checkpoint need not carry them."""
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
     gathers = any(
         isinstance(callback, GradientAccumulationScheduler) for callback in callbacks.callbacks_of(trainer)
     )
     manual = not trainer.lightning_module.automatic_optimization
-    return [WITH_GRADIENTS] if manual or gathers or trainer.accumulate_grad_batches > 1 else []
+    return manual or gathers or trainer.accumulate_grad_batches > 1

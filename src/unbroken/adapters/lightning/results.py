@@ -47,6 +47,9 @@ class ResultsCodec:
     def encode(self, value: _ResultCollection, walk: Walk) -> Value:
         if not walk.contents:
             return Dict(v={})
+        for key, metric in value.items():
+            if metric.meta.sync.group is not None:
+                walk.note("approximate", f"{key}: after a restart it is reduced over all processes")
         return Dict(v={"logged": walk.child("logged", {key: _row(metric) for key, metric in value.items()})})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:

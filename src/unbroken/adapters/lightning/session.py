@@ -20,12 +20,13 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from unbroken.adapters.lightning import files
 from unbroken.adapters.lightning.callbacks import callbacks_of
 from unbroken.adapters.lightning.fit_loop import FitLoop, Place
+from unbroken.adapters.lightning.ranks import Meeting, Signal
 from unbroken.adapters.lightning.source import FitSource, parts
 from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError, UnbrokenError
+from unbroken.errors import UnbrokenError
 from unbroken.state.snapshot import Promise
 
 _finished: dict[tuple[str, str], int] = {}
@@ -60,11 +61,13 @@ class Metrics(Mapping[str, float]):
 class Session:
     """Listens to a loop and drives an engine. `ours` is the callback that the user put in."""
 
-    def __init__(self, trainer: Trainer, ours: Callback, settings: Settings) -> None:
+    def __init__(self, trainer: Trainer, ours: Callback, settings: Settings, meeting: Meeting) -> None:
         self.report: ResumeReport | None = None
         self._trainer = trainer
         self._ours = ours
         self._settings = settings
+        self._meeting = meeting
+        self._signal = Signal(trainer)
         self._loop = FitLoop(trainer.fit_loop, self)
         self._watched = WatchedEnvironments()
         self._metrics = Metrics(trainer)
@@ -72,6 +75,11 @@ class Session:
         self._source: FitSource | None = None
         overridden = settings.overridden(os.environ)
         self._key = (os.path.abspath(overridden.root), overridden.job)
+
+    def prepare(self) -> None:
+        """Watch the environments before any data is fetched, and the signal before Lightning takes it."""
+        self._signal.install()
+        self.watch()
 
     def open(self) -> None:
         """Put the hooks in place; everything else waits for the first epoch."""
@@ -100,7 +108,8 @@ class Session:
         if report.restored and place is Place.END and wanted > trainer.global_step:
             report = replace(report, goes_on_to=wanted)
         self.report = report
-        self._say(report.text)
+        if trainer.is_global_zero:
+            self._say(report.text)
         return place if report.restored else Place.START
 
     def at_batch(self) -> None:
@@ -108,6 +117,7 @@ class Session:
         self._stand(Place.STEP)
         self._source_now().stand()
         self._live().step(self._trainer.global_step, metrics=self._metrics)
+        self._signal.end_all()
 
     def finished(self, *, skipped: bool) -> None:
         """Commit the end, unless it was an end already when this process came."""
@@ -137,11 +147,15 @@ class Session:
         """Give the run back without an end; what is being written is still written."""
         engine = self._running
         self._leave()
-        if engine is not None:
-            engine.__exit__(None if error is None else type(error), error, None)
+        try:
+            if engine is not None:
+                engine.__exit__(None if error is None else type(error), error, None)
+        finally:
+            self._signal.remove()
 
     def _engine(self, source: FitSource) -> CheckpointEngine:
-        return CheckpointEngine(source, self._settings, segment=_finished.get(self._key, 0))
+        world = self._meeting.world(self._trainer, self._signal.meet(self._meeting.sync_timeout))
+        return CheckpointEngine(source, self._settings, segment=_finished.get(self._key, 0), world=world)
 
     def _live(self) -> CheckpointEngine:
         assert self._running is not None
@@ -176,12 +190,3 @@ class Session:
     def _say(*lines: str) -> None:
         with suppress(OSError):  # a closed terminal is no reason to stop a training
             sys.stderr.write("".join(f"{line}\n" for line in lines))
-
-
-def check_world(trainer: Trainer) -> None:
-    """Refuse what is not built yet."""
-    if trainer.world_size > 1:
-        raise ConfigError(
-            f"This training runs in {trainer.world_size} processes; only trainings in one can be saved.",
-            hint="Use Trainer(devices=1, num_nodes=1).",
-        )

@@ -13,8 +13,9 @@ from unbroken.adapters.lightning.callbacks import callbacks_of, with_state
 from unbroken.adapters.lightning.fit_loop import Place
 from unbroken.adapters.lightning.loaders import LOADERS, out_of_reach, take_out_orders
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
+from unbroken.adapters.lightning.ranks import WEIGHTS, check_same_ranks, low_bits
 from unbroken.capture.generators import GlobalGenerators
-from unbroken.capture.members import plan_with_members
+from unbroken.capture.members import plan_with_members, saved_root
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource
 from unbroken.engine.changes import Change, Verdict, usual_verdict
@@ -39,7 +40,7 @@ class FitSource(GraftSource):
     """Source over a module and everything else that one `fit` changes."""
 
     def __init__(self, trainer: Trainer, ours: Callback, promises: Mapping[str, Promise]) -> None:
-        self.position = {"place": Place.START.value}
+        self.position: dict[str, Any] = {"place": Place.START.value, "ranks": trainer.world_size}
         """Where the loop stands; after a restore, where it stood."""
         self._trainer = trainer
         loop: Any = trainer.fit_loop
@@ -66,6 +67,9 @@ class FitSource(GraftSource):
         lost = out_of_reach(self._iterators())
         if lost:
             known[LOADERS] = Promise(Fidelity.APPROXIMATE, "; ".join(lost))
+        other = low_bits(trainer)
+        if other:
+            known[WEIGHTS] = Promise(Fidelity.APPROXIMATE, other)
         super().__init__(self._live, policy, facts=self._known, promises=known)
 
     def capture(self) -> Snapshot:
@@ -80,6 +84,7 @@ class FitSource(GraftSource):
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said."""
+        check_same_ranks(saved_root(saved, "position"), self._trainer)
         self.stand()
         return plan_with_members(saved, self.roots, self.policy, root=CALLBACKS, keep=keep, trusted=trusted)
 

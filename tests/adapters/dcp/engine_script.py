@@ -57,6 +57,7 @@ def main() -> None:
             first, began = step, engine.digest()
         engine.step()
     print(json.dumps({"first": first, "began": began, "ended": engine.digest()}), flush=True)
+    dist.barrier()  # so that no rank goes while another still talks to it
     dist.destroy_process_group()
 
 

@@ -147,6 +147,7 @@ def main() -> None:
         print(json.dumps({"refused": str(error)}), flush=True)
         sys.exit(3)
     print(json.dumps({"first": first, **training.digests()}), flush=True)
+    dist.barrier()  # so that no rank goes while another still talks to it
     dist.destroy_process_group()
 
 

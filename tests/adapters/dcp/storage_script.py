@@ -301,6 +301,7 @@ def main() -> None:
     if command == "alone":
         saw["adopted"] = adopt(int(rank), int(size), root)
     print(json.dumps(saw), flush=True)
+    dist.barrier()  # so that no rank goes while another still talks to it
     dist.destroy_process_group()
 
 

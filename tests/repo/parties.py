@@ -22,6 +22,7 @@ from unbroken.store.base import ByteStore
 from .states import meta, noise, process, same, snapshot, tokens
 
 REPLICATED = frozenset({"policy_weights"})
+KEY = b"k" * 32
 SECONDS = 10.0
 """So long a thread may take; what waits in vain gives up as soon as the other one is gone."""
 
@@ -52,9 +53,9 @@ class Time:
         )
 
 
-def state(rank: int, step: int) -> Snapshot:
+def state(rank: int, step: int, *, opaque: bool = False) -> Snapshot:
     """Return what a rank holds at a step: weights as all have them, and a buffer of its own."""
-    return snapshot(noise(4000, step), noise(6000, 1000 * rank + step), step=step + rank)
+    return snapshot(noise(4000, step), noise(6000, 1000 * rank + step), step=step + rank, opaque=opaque)
 
 
 def at_once(*works: Callable[[], object], time_of: Time | None = None) -> list[object]:
@@ -93,7 +94,12 @@ class Parties:
         *,
         seed: int = 1,
         replicated: frozenset[str] = REPLICATED,
+        keys: tuple[bytes, bytes] = (KEY, KEY),
+        opaque: bool = False,
     ) -> None:
+        """`keys` sign what each rank has pickled, where the states are to be `opaque`."""
+        self._keys = keys
+        self._opaque = opaque
         self.time = Time(replicated)
         self._stores = (first, first if second is None else second)
         self._seed = seed
@@ -105,12 +111,20 @@ class Parties:
 
         def first() -> None:
             self.writer = Repository.over(self._stores[0], "job", create=True).writer(
-                token=tokens(2 * self._seed), owner=process(10 * self._seed), ranks=self.time.ranks()
+                token=tokens(2 * self._seed),
+                owner=process(10 * self._seed),
+                ranks=self.time.ranks(),
+                signing_key=lambda: self._keys[0],
             )
 
         def second() -> None:
             repository = Repository.over(self._stores[1], "job", create=True)
-            self.follower = repository.follow(1, self.time.ranks(), owner=process(10 * self._seed + 1))
+            self.follower = repository.follow(
+                1,
+                self.time.ranks(),
+                owner=process(10 * self._seed + 1),
+                signing_key=lambda: self._keys[1],
+            )
 
         return at_once(first, second, time_of=self.time)
 
@@ -120,12 +134,12 @@ class Parties:
         def first() -> None:
             assert self.writer is not None
             checkpoints = self.writer.checkpoints
-            checkpoints.write(state(0, step), meta(step))
+            checkpoints.write(state(0, step, opaque=self._opaque), meta(step))
             checkpoints.retain(plan_retention(checkpoints.commits(), keep_last=keep_last))
 
         def second() -> None:
             assert self.follower is not None
-            self.follower.checkpoints.write(state(1, step), meta(step))
+            self.follower.checkpoints.write(state(1, step, opaque=self._opaque), meta(step))
 
         return at_once(first, second, time_of=self.time)
 

@@ -13,7 +13,7 @@ from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
 from unbroken.types import Epoch
 
-from .parties import Parties, assert_each_whole_and_of_one_step, at_once, state
+from .parties import KEY, Parties, assert_each_whole_and_of_one_step, at_once, state
 from .states import assert_swept, copied, meta, noise, snapshot
 
 
@@ -294,3 +294,17 @@ def test_what_is_asked_of_a_store_that_is_gone_is_an_error_of_the_store() -> Non
     parties = Parties(MemoryStore(), FaultyStore(MemoryStore(), fault=Fault(Kind.UNAVAILABLE, 0)))
     results = parties.begin()
     assert isinstance(results[1], (StoreUnavailable, RankMissing))
+
+
+@pytest.mark.parametrize(("second", "valid"), [(KEY, True), (b"o" * 32, False)], ids=["same", "another"])
+def test_a_manifest_is_signed_for_what_other_ranks_pickled_only_under_the_same_key(
+    second: bytes, *, valid: bool
+) -> None:
+    store = MemoryStore()
+    parties = Parties(store, keys=(KEY, second), opaque=True)
+    assert parties.begin() == [None, None]
+    assert parties.save(1) == [None, None]
+    repository = Repository.over(store, "job")
+    (commit,) = repository.commits()
+    assert repository.manifest(commit).opaque == ["model/callback"]
+    assert repository.signature_valid(commit, key=KEY) is valid

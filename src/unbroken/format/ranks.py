@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from unbroken.format import signature as signatures
+from unbroken.format import wire
 from unbroken.format.digest import DigestField
 from unbroken.format.manifest import DocumentEntry, FileName
 from unbroken.format.meta import ComponentFidelity
@@ -24,6 +26,7 @@ from unbroken.format.records import (
     StepField,
     WriteIdField,
 )
+from unbroken.format.signature import Signature
 from unbroken.types import Epoch
 
 WorldSize = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -106,6 +109,8 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
     """Plain facts: its process, its seed, the position in its queue, trajectories produced, …"""
     fidelity: dict[str, ComponentFidelity] = {}
     notes: list[str] = []
+    signature: Signature | None = None
+    """Of a part that holds pickles: whoever commits vouches only for what a holder of the same key has written."""
 
 
 class Doubt(Record, frozen=True, kw_only=True, tag="doubt"):
@@ -133,6 +138,21 @@ class Outcome(Record, frozen=True, kw_only=True, tag="outcome"):
     order: SaveOrder | None = None
     reason: str = ""
     differing: list[str] = []
+
+
+def signed(record: RankRecord, key: bytes) -> RankRecord:
+    """Return the record with a signature under `key`."""
+    return msgspec.structs.replace(record, signature=signatures.sign(key, _canonical(record)))
+
+
+def is_vouched_for(record: RankRecord, key: bytes) -> bool:
+    """Whether what the record names was written by a holder of `key`."""
+    found = record.signature
+    return found is not None and signatures.verify(key, _canonical(record), found)
+
+
+def _canonical(record: RankRecord) -> bytes:
+    return wire.encode(msgspec.structs.replace(record, signature=None), indent=0)
 
 
 _ROOT = "ranks"

@@ -20,7 +20,7 @@ from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.ranks import Admission, Ballot, Hello, Proposal, Verdict
 from unbroken.format.records import HistoryRecord
-from unbroken.repo import birth, fencing, names
+from unbroken.repo import birth, fencing, keys, names
 from unbroken.repo.coordinator import Ranks
 from unbroken.repo.lock import read_lease
 from unbroken.repo.process import Process
@@ -188,6 +188,7 @@ def join(
     document_format: DocumentFormat,
     compression: Compression | None = None,
     token: Callable[[], str] = _token,
+    signing_key: Callable[[], bytes | None] = lambda: keys.signing_key(create=True),
 ) -> Follower:
     """Take part as rank `rank` in the run that rank 0 opens, or is about to open.
 
@@ -220,5 +221,6 @@ def join(
         document_format=document_format,
         compression=compression or Compression(),
         token=token,
+        signing_key=signing_key,
     )
     return Follower(meeting, writer, job=job, start_timeout=about.start_timeout)

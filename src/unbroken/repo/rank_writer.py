@@ -74,7 +74,9 @@ class RankWriter:
         document_format: DocumentFormat,
         compression: Compression,
         token: Callable[[], str],
+        signing_key: Callable[[], bytes | None],
     ) -> None:
+        self._signing_key = signing_key
         self.job = job
         self.rank = rank
         self._meeting = meeting
@@ -208,7 +210,7 @@ class RankWriter:
             time=meta.time,
             nbytes=sum(part.nbytes for part in own),
         )
-        return msgspec.structs.replace(
+        record = msgspec.structs.replace(
             record,
             agree={part.entry.component: part.entry.digest for part in written.replicas},
             birth=meta.birth,
@@ -221,6 +223,8 @@ class RankWriter:
             },
             notes=meta.notes,
         )
+        key = self._signing_key() if record.opaque else None
+        return record if key is None else ranks.signed(record, key)
 
     def _refusal(self, order: SaveOrder, reason: str) -> RankRecord:
         return RankRecord(

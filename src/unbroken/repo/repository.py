@@ -267,6 +267,7 @@ class Repository:
         owner: Process | None = None,
         document_format: DocumentFormat = "json",
         compression: Compression | None = None,
+        signing_key: Callable[[], bytes | None] = lambda: keys.signing_key(create=True),
     ) -> Follower:
         """Take part as another rank than the first in what rank 0 writes; see `join`."""
         return join(
@@ -277,6 +278,7 @@ class Repository:
             owner=owner or current(),
             document_format=document_format,
             compression=compression,
+            signing_key=signing_key,
         )
 
     def await_companion(self, *, patience: float = PATIENCE) -> Process | None:

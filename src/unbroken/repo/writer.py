@@ -47,7 +47,7 @@ from unbroken.format.compression import WORTH, WORTH_IN_BULK, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest, RankPart
 from unbroken.format.meta import ComponentFidelity, Meta
-from unbroken.format.ranks import RankRecord, SaveOrder
+from unbroken.format.ranks import RankRecord, SaveOrder, is_vouched_for
 from unbroken.format.records import Commit
 from unbroken.repo import collect, compaction, fencing, names, pins
 from unbroken.repo.blobs import BlobIndex
@@ -449,9 +449,9 @@ class CheckpointWriter:
             manifest = merged(manifest, meta, others)
         elif attempt.joined:
             manifest = joined(manifest, attempt.joined)
-        # Of what another rank has pickled, this one knows nothing: nobody vouches for it.
-        sign = sign and not any(record.opaque for record in others)
-        if sign and manifest.opaque and (key := self._signing_key()) is not None:
+        key = self._signing_key() if sign and manifest.opaque else None
+        # What another rank has pickled is vouched for only if it has the same key.
+        if key is not None and all(is_vouched_for(record, key) for record in others if record.opaque):
             manifest = manifests.signed(manifest, key)
         manifest_data = manifests.encode(manifest)
         for file, data in {layout.META: meta_data, layout.MANIFEST: manifest_data}.items():

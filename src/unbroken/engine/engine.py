@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn
 
 from unbroken.engine import fingerprint
 from unbroken.engine.beside import Beside
@@ -39,14 +39,14 @@ from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.resume import Resumption, read_traces
-from unbroken.engine.saving import Committed, Keeping, Order, carry_out
+from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
-from unbroken.engine.share import load_share, picked
+from unbroken.engine.share import commit_of, load_share, picked
 from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
 from unbroken.engine.start import await_companion, find_start, sick_at_first
-from unbroken.engine.warnings import PickledPartsWarning, StagingFullWarning
+from unbroken.engine.warnings import PickledPartsWarning, StagingFullWarning, Told
 from unbroken.engine.world import World, usual
 from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import (
@@ -71,9 +71,6 @@ from unbroken.types import Sequence, Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-Carry: TypeAlias = Callable[[Committed], None]
-"""Carries out a save, here or by asking the companion for its outcome."""
 
 
 class CheckpointEngine:
@@ -127,8 +124,7 @@ class CheckpointEngine:
         self._sick_from_birth: frozenset[str] | None = None
         """Weights that were not finite when the run began; None until its first checkpoint tells."""
         self._damaged: frozenset[Sequence] = frozenset()
-        self._warned_of_pickles = False
-        self._told_of_waiting = False
+        self._told = Told()
         self._companion: Companion | None = None
         memory = None
         if self.settings.writer == "process":
@@ -329,7 +325,8 @@ class CheckpointEngine:
             refused = begun.wait()
         if refused is not None:
             self._raise_not_begun(step, reason, refused)
-        self._warn_of_pickles(snapshot)
+        if pickled := [note.place for note in snapshot.notes if note.kind == "opaque"]:
+            self._told.once(PickledPartsWarning.of(pickled))
         companion = self._companion if staged and position != "end" else None
         try:
             draft = None if companion is None else companion.draft(snapshot)
@@ -350,7 +347,11 @@ class CheckpointEngine:
             seconds_blocked=self._clock() - started,
             birth=self._birth,
         )
-        order = self._order(snapshot, circumstances)
+        order = Order(
+            meta=describe(snapshot, circumstances),
+            keeping=Keeping.under(self.settings, damaged=self._damaged),
+            sick_from_birth=self._sick_from_birth,
+        )
         carry: Carry
         if companion is None or draft is None:
             carry = partial(self._carry_here, run, order, snapshot)
@@ -370,7 +371,12 @@ class CheckpointEngine:
             # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
             # and no memory is taken that is not there.
             if position != "end":
-                self._tell_of_waiting()
+                self._told.once(
+                    StagingFullWarning(
+                        "A snapshot needs more memory than may be taken for it, so"
+                        " training waits while it is written. Allow more with staging=, for example staging=8 * 2**30."
+                    )
+                )
             self._finish_save()
         if conflict:
             warnings.warn(conflict, BudgetWarning, stacklevel=2)
@@ -390,19 +396,6 @@ class CheckpointEngine:
             f"The save of step {step:,} could not be begun: {error}",
             hint="Checkpoints committed before it are intact.",
         ) from error
-
-    def _order(self, snapshot: Snapshot, circumstances: Circumstances) -> Order:
-        settings = self.settings
-        return Order(
-            meta=describe(snapshot, circumstances),
-            keeping=Keeping(
-                keep_last=settings.keep_last,
-                best=settings.best,
-                keep_first=settings.keep_first,
-                damaged=self._damaged,
-            ),
-            sick_from_birth=self._sick_from_birth,
-        )
 
     def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
         """Return the order with all that another process needs to carry it out."""
@@ -427,24 +420,6 @@ class CheckpointEngine:
         source = self._source
         inspect = source.sick_places if isinstance(source, InspectsWeights) else None
         carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
-
-    def _tell_of_waiting(self) -> None:
-        if self._told_of_waiting:
-            return
-        self._told_of_waiting = True
-        warnings.warn(
-            "A snapshot needs more memory than may be taken for it, so training waits while it is written."
-            " Allow more with staging=, for example staging=8 * 2**30.",
-            StagingFullWarning,
-            stacklevel=2,
-        )
-
-    def _warn_of_pickles(self, snapshot: Snapshot) -> None:
-        places = [note.place for note in snapshot.notes if note.kind == "opaque"]
-        if not places or self._warned_of_pickles:
-            return
-        self._warned_of_pickles = True
-        warnings.warn(PickledPartsWarning.of(places), stacklevel=2)
 
     def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry) -> None:
         """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
@@ -524,12 +499,7 @@ class CheckpointEngine:
             CorruptObject: it is damaged.
         """
         repository = self._repository(create=False)
-        commits = repository.commits()
-        chosen = next((c for c in commits if step is None or c.step == step), None)
-        if chosen is None:
-            steps = ", ".join(f"{n:,}" for n in sorted({c.step for c in commits})) or "none"
-            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step:,}"
-            raise ConfigError(f"The run {self.settings.job!r} holds {wanted}.", hint=f"There are: {steps}.")
+        chosen = commit_of(repository, step)
         if self.world is None and not repository.manifest(chosen).ranks:
             return repository.load(chosen, components)
         return picked(load_share(repository, chosen, self.world).snapshot, components)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from unbroken.engine.metadata import inspected
+from unbroken.engine.settings import Settings
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo.retention import Best, RetentionPlan, plan_retention
@@ -29,6 +30,16 @@ class Keeping:
     keep_first: bool = False
     damaged: frozenset[Sequence] = frozenset()
 
+    @classmethod
+    def under(cls, settings: Settings, *, damaged: frozenset[Sequence]) -> Keeping:
+        """Return what stays under these settings, if so many were found `damaged`."""
+        return cls(
+            keep_last=settings.keep_last,
+            best=settings.best,
+            keep_first=settings.keep_first,
+            damaged=damaged,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -46,6 +57,9 @@ class Order:
 
 Committed: TypeAlias = Callable[[frozenset[str]], None]
 """Called once the snapshot is durable, with the places that were sick from birth."""
+
+Carry: TypeAlias = Callable[[Committed], None]
+"""Carries out a save, here or by asking another process for its outcome."""
 
 
 class Writes(Protocol):

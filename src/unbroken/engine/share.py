@@ -31,6 +31,21 @@ class Share:
     inexact: str = ""
 
 
+def commit_of(repository: Repository, step: int | None) -> Commit:
+    """Return the newest commit, or the newest of a step.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    commits = repository.commits()
+    chosen = next((commit for commit in commits if step is None or commit.step == step), None)
+    if chosen is None:
+        steps = ", ".join(f"{n:,}" for n in sorted({commit.step for commit in commits})) or "none"
+        wanted = "no checkpoint" if step is None else f"no checkpoint of step {step:,}"
+        raise ConfigError(f"The run {repository.job!r} holds {wanted}.", hint=f"There are: {steps}.")
+    return chosen
+
+
 def load_share(repository: Repository, commit: Commit, world: World | None) -> Share:
     """Return what is for one rank of the world, or for a process that is alone.
 

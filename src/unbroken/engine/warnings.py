@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 SHOWN = 5
@@ -26,3 +27,16 @@ class StagingFullWarning(UserWarning):
 
 class CompanionLeftWarning(UserWarning):
     """A process that writes for a killed training did not end in time; its last checkpoint is given up."""
+
+
+class Told:
+    """What was said already: each class of warning is issued once by one engine."""
+
+    def __init__(self) -> None:
+        self._classes: set[type[Warning]] = set()
+
+    def once(self, warning: Warning) -> None:
+        """Issue the warning unless one of its class was."""
+        if type(warning) not in self._classes:
+            self._classes.add(type(warning))
+            warnings.warn(warning, stacklevel=3)

@@ -15,11 +15,16 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("lightning")
+
+import lightning
+
+from unbroken.adapters.lightning.ranks import check_ranks
+from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
 
 from .children import HERE, Runner, differences
-
-pytest.importorskip("lightning")
+from .fits import quiet
 
 DDP = {"strategy": "ddp", "devices": 2, "max_epochs": 3}
 SCRIPT = Path(__file__).parent / "launched_script.py"
@@ -168,6 +173,8 @@ def test_what_happens_to_one_rank_happens_to_all(first: Runner, tmp_path: Path) 
     assert runs.said.count("had finished at step 18") == 1
     assert (runs.results("U"), runs.history("U")) == (before, history)
 
+    runs.set_files_aside("U")
+
     # SIGTERM reaches one of them: both save what the batch has come to, and end.
     told = runs.run(first, "R", of={"1": {"kill": 7, "signal": signal.SIGTERM}})
     assert told == [signal.SIGTERM, signal.SIGTERM], runs.said
@@ -186,6 +193,7 @@ def test_what_happens_to_one_rank_happens_to_all(first: Runner, tmp_path: Path) 
 
     assert runs.run(first, "R") == [0, 0], runs.said
     assert runs.results("R") == before
+    assert differences(tmp_path / "U", tmp_path / "R") == []
 
 
 def test_processes_that_each_fit_starts_anew_are_refused(first: Runner, tmp_path: Path) -> None:
@@ -195,6 +203,23 @@ def test_processes_that_each_fit_starts_anew_are_refused(first: Runner, tmp_path
     assert first.run(**order, trainer=trainer, root=str(tmp_path / "U"), out=str(tmp_path / "U.")) == 1
     assert "ConfigError: This strategy starts new processes in every fit" in runs.said
     assert not (tmp_path / "U").exists()
+
+
+@quiet
+def test_strategies_that_keep_something_of_their_own_are_refused() -> None:
+    from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+
+    def trainer(strategy: Any) -> lightning.Trainer:
+        return lightning.Trainer(
+            strategy=strategy, devices=2, accelerator="cpu", logger=False, enable_checkpointing=False
+        )
+
+    check_ranks(trainer(DDPStrategy()))
+    with pytest.raises(ConfigError, match="2 processes under ModelParallelStrategy"):
+        check_ranks(trainer(ModelParallelStrategy()))
+    with pytest.raises(ConfigError, match="PowerSGDState"):
+        check_ranks(trainer(DDPStrategy(ddp_comm_state=PowerSGDState(None))))
 
 
 @pytest.mark.exactness
@@ -219,8 +244,8 @@ def test_three_processes_say_that_low_bits_differ(first: Runner, tmp_path: Path)
 
 @pytest.mark.exactness
 def test_lightnings_own_launcher_starts_the_others(tmp_path: Path) -> None:
-    def launch(name: str, kill: int = -1) -> int:
-        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path), name, str(kill)]
+    def launch(name: str, *fault: int) -> int:
+        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path), name, *map(str, fault)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
         with (tmp_path / "log").open("ab") as log:
             return subprocess.run(
@@ -230,8 +255,12 @@ def test_lightnings_own_launcher_starts_the_others(tmp_path: Path) -> None:
     runs = Trainings(tmp_path)
     assert launch("U") == 0, runs.said
     runs.set_files_aside("U")
-    assert launch("R", kill=8) != 0, "rank 0 cannot go on alone"
+    assert launch("R", 1, 7, signal.SIGKILL) != 0, "rank 0 cannot go on alone"
+    assert runs.history("R") == [(0, "start"), (5, "step")], runs.said
+    launch("R", 0, 3, signal.SIGTERM)
+    assert runs.history("R") == [(0, "start"), (5, "step"), (9, "step")], runs.said
     assert launch("R") == 0, runs.said
-    assert runs.said.count("goes on at step 5") == 1, runs.said
+    assert "goes on at step 5" in runs.said
+    assert runs.said.count("goes on at step 9") == 1
     assert runs.results("R") == runs.results("U")
     assert differences(tmp_path / "U", tmp_path / "R") == []

@@ -36,7 +36,8 @@ class CheckpointCallback(Callback):
         every: a number of steps, or `Every(steps=, seconds=, max_loss=, max_overhead=)`, the first that is due.
             Left out, `Every(max_loss="5min", max_overhead=0.02)`.
         keep_last: so many of the newest checkpoints stay; older ones are removed.
-        best: the checkpoint that is best by a logged metric stays too, for example `Best("val_loss", mode="min")`.
+        best: the checkpoint that is best by a logged metric stays too, for example `Best("val_loss", mode="min")`;
+            of several processes by what the first has logged.
         keep_first: the checkpoint of the start stays too.
         resume: "auto" goes on where there is a checkpoint; "must" demands one; "never" starts anew;
             "best" takes the best one; a number takes the checkpoint of that step.

@@ -51,6 +51,7 @@ POLICY = Policy(
     skip={
         f"{PYTORCH}.core.module:LightningModule": frozenset(
             {
+                "_current_fx_name",  # the hook that runs, which of a SIGTERM's save is `on_exception`
                 "_trainer",
                 "_fabric",
                 "_fabric_optimizers",

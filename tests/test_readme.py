@@ -1,4 +1,7 @@
-"""The Python blocks of the README run as they stand, only with fewer steps."""
+"""The Python blocks of the README run as they stand, only with fewer steps.
+
+Those that are taken from an example are compared with it instead (`test_many_workers_page`).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
-)
+from tests.pages import ROOT, blocks, source_of
+
+BLOCKS = [text for kind, text in blocks("README.md") if kind == "python" and source_of(text) is None]
 
 
 def test_the_readme_shows_code() -> None:
@@ -56,7 +58,9 @@ def test_the_versions_it_names_are_those_that_are_required() -> None:
     assert "Python 3.10 or newer" in text
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/guide.md", "docs/requirements.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "ARCHITECTURE.md", "docs/guide.md", "docs/requirements.md", "docs/scale.md"]
+)
 def test_links_point_to_files(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]

@@ -1,0 +1,196 @@
+"""The page on many workers: what is cheap runs as it stands, what needs Ray is what its example holds.
+
+A Python block that begins with a file's name is kept under it; a console block is what a person types, and a line
+that ends in `&` runs beside those after it. Links, names and options exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unbroken.errors
+from tests.pages import ROOT, blocks, not_in_its_source, source_of
+from unbroken.errors import UnbrokenError
+
+PAGE = "docs/many-workers.md"
+TEXT = (ROOT / PAGE).read_text()
+OWN = [(kind, text) for kind, text in blocks(PAGE) if not source_of(text)]
+WORDS = {"python": "", "unbroken": "-m unbroken", "torchrun": "-m torch.distributed.run"}
+SECONDS = 120.0
+OURS = frozenset({
+    "allow_changed", "every", "hold", "keep_last", "max_loss", "max_overhead", "replicated", "seconds", "start_timeout",
+    "steps", "strict", "sync_timeout", "trial", "trust", "world",
+})  # fmt: skip
+"""Options that are ours and nobody else's here."""
+CODE = re.findall(r"`([^`\n]+)`", TEXT)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that all blocks share; the commands in it are those of this environment."""
+    for name in ("torch", "lightning", "safetensors"):
+        pytest.importorskip(name)
+    made = tmp_path_factory.mktemp("page")
+    (made / "bin").mkdir()
+    for name, words in WORDS.items():
+        file = made / "bin" / name
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        file.chmod(0o700)
+    return made
+
+
+def start(line: str, folder: Path) -> subprocess.Popen[str]:
+    plain = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    return subprocess.Popen(
+        line,
+        shell=True,
+        cwd=folder,
+        env={**plain, "PATH": f"{folder / 'bin'}:{plain['PATH']}", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    try:
+        said, _ = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the shell, and what it has started
+        raise
+    assert process.returncode == 0, f"{process.args!r}\n{said}"
+
+
+@pytest.mark.parametrize("number", range(len(OWN)))
+def test_blocks_run_in_their_order(number: int, folder: Path) -> None:
+    kind, text = OWN[number]
+    if kind == "python":
+        named = re.match(r"# (\w+\.py)\n", text)
+        assert named is not None
+        (folder / named[1]).write_text(text)
+        return  # the console block after it runs it
+    beside: list[subprocess.Popen[str]] = []
+    for line in text.splitlines():
+        assert line.startswith("$ ")
+        process = start(line[2:].removesuffix(" &"), folder)
+        if line.endswith("&"):
+            beside.append(process)
+        else:
+            end(process)
+    for process in beside:
+        end(process)
+
+
+def test_every_script_of_the_page_is_run() -> None:
+    scripts = [
+        named[1] for kind, text in OWN if kind == "python" and (named := re.match(r"# (\w+\.py)\n", text))
+    ]
+    typed = "\n".join(text for kind, text in OWN if kind == "console")
+    assert scripts
+    assert [script for script in scripts if script not in typed] == []
+
+
+@pytest.mark.parametrize("page", [PAGE, "README.md"])
+def test_what_is_taken_from_an_example_stands_in_it(page: str) -> None:
+    quoted = [(text, source) for _, text in blocks(page) if (source := source_of(text)) is not None]
+    assert {source.name for _, source in quoted} >= {"rllib_ppo.py", "ray_train_ppo.py", "tune_pbt.py"}
+    assert [line for text, source in quoted for line in not_in_its_source(text, source)] == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page."""
+    titles = re.findall(r"^##+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [PAGE, "docs/guide.md", "docs/scale.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    here = ROOT / page
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", here.read_text()) if "://" not in link]
+    missing: list[str] = []
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = here.parent / file if file else here
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            missing.append(link)
+    assert missing == []
+
+
+def test_every_error_it_names_exists() -> None:
+    told = set(
+        re.findall(r"^\| `(\w+)` \| ", TEXT.partition("## When something fails")[2], flags=re.MULTILINE)
+    )
+    assert {"RankMissing", "ReplicasDiffer"} <= told
+    assert [name for name in told if not issubclass(getattr(unbroken.errors, name), UnbrokenError)] == []
+
+
+def test_every_name_of_ours_on_it_exists() -> None:
+    """`unbroken.a.b` wherever it stands in code; a face whose framework is not installed is left out."""
+    text = "\n".join([*CODE, *(text for kind, text in blocks(PAGE) if kind == "python")])
+    names = set(re.findall(r"\bunbroken((?:\.\w+)+)", text))
+    assert {".rllib.checkpoints", ".ray_train.start", ".tune.Trainable", ".dcp.StorageReader"} <= names
+    missing: list[str] = []
+    for name in sorted(names):
+        parts = name[1:].split(".")
+        try:
+            found: Any = import_module(f"unbroken.{parts[0]}") if parts[0][0].islower() else unbroken
+        except ImportError as error:
+            if (error.name or "").startswith("unbroken"):
+                missing.append(name)
+            continue
+        for part in parts[1 if found is not unbroken else 0 :]:
+            found = getattr(found, part, None)
+        if found is None:
+            missing.append(name)
+    assert missing == []
+
+
+def section(title: str) -> str:
+    """Return what stands under a heading."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", TEXT, flags=re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("title", "framework", "faces"),
+    [
+        ("Ranks of your own", "torch", ["distributed.world", "Run", "Every"]),
+        ("Ray Train", "ray.train", ["ray_train.start"]),
+        ("Ray Tune", "ray.tune", ["tune.start"]),
+        ("RLlib", "ray.rllib", ["rllib.checkpoints"]),
+        ("Lightning", "lightning", ["lightning.CheckpointCallback", "Every"]),
+        ("Sharded models", "torch", ["dcp.StorageWriter", "dcp.StorageReader", "distributed.world", "Run"]),
+    ],
+)
+def test_options_of_ours_that_it_names_exist(title: str, framework: str, faces: list[str]) -> None:
+    pytest.importorskip(framework)
+    known: set[str] = set()
+    for face in faces:
+        module, _, name = face.rpartition(".")
+        owner = import_module(f"unbroken.{module}" if module else "unbroken")
+        known |= set(inspect.signature(getattr(owner, name)).parameters)
+    code = re.findall(r"`([^`\n]+)`", section(title))
+    named = {option for text in code for option in re.findall(r"\b(\w+)=", text)}
+    assert named & OURS <= known
+
+
+def test_the_options_of_world_are_in_its_table_with_their_defaults() -> None:
+    from unbroken.distributed import world
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section("Ranks of your own"), flags=re.MULTILINE))
+    real = {name: parameter.default for name, parameter in inspect.signature(world).parameters.items()}
+    assert rows.keys() == real.keys() - {"environment"}
+    for name in ("sync_timeout", "start_timeout"):
+        assert rows[name] == f"`{real[name]}`"

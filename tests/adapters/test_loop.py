@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import unbroken
+from unbroken.distributed import World
 from unbroken.errors import ConfigError, StateMismatch
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import LeafDifference, compare
@@ -349,6 +350,15 @@ def test_tracking_comes_before_the_loop(tmp_path: Path) -> None:
     for _ in run.steps(1):
         with pytest.raises(ConfigError, match="before the loop"):
             run.track(late=[])
+
+
+def test_a_wish_of_which_other_ranks_do_not_hear_is_refused(tmp_path: Path) -> None:
+    alone = unbroken.Run(tmp_path, every=5, world=World(rank=0, size=1), quiet=True)
+    with pytest.raises(ConfigError, match="has not begun"):
+        alone.save()
+    run = unbroken.Run(tmp_path, every=5, world=World(rank=0, size=2), quiet=True)
+    with pytest.raises(ConfigError, match="do not hear of a wish"):
+        run.save()
 
 
 @pytest.mark.parametrize("total", [-1, 2.5, True, "10", None])

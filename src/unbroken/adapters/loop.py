@@ -126,7 +126,16 @@ class Run:
         self._counters.stopped = True
 
     def save(self) -> None:
-        """Save at the top of the next iteration."""
+        """Save at the top of the next iteration. Of several ranks rank 0 decides.
+
+        Raises:
+            ConfigError: the loop has not begun, or the ranks have nothing by which they could hear of it.
+        """
+        if self.world is not None and self.world.size > 1 and self.world.agree is None:
+            raise ConfigError(
+                "Ranks without a process group save every so many steps and do not hear of a wish.",
+                hint="Make one before unbroken.distributed.world(), or give a smaller number of steps.",
+            )
         self._running().request_save("requested by the script")
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:

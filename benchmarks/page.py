@@ -210,13 +210,22 @@ def _ranks(row: RanksRow) -> str:
             _seconds(save.durable for save in world.ranks[0].saves),
             " to ".join(_mb(size) for size in _least_and_most(world)),
             _seconds(save.own for save in world.ranks[0].saves),
+            _seconds(save.tidying for save in world.ranks[0].saves),
         )
         for world in row.worlds
     ]
-    head = ("ranks", "blocked s", "durable s", "written by one rank in one save", "coordinator's own s")
+    head = (
+        "ranks",
+        "blocked s",
+        "durable s",
+        "written by one rank in one save",
+        "coordinator's own s",
+        "tidying up s",
+    )
     return (
         f"Each rank saves {_mb(row.nbytes)} that change wholly and do not shrink, all to one disk. *Coordinator's own*:"
-        " what rank 0 spends on a save beside its own part and waiting for the others, retention included."
+        " what rank 0 spends on a save beside its own part and waiting for the others. *Tidying up*: what it does when"
+        " the checkpoint is committed and no rank waits: it deletes as many bytes as were written."
         f" Contents: {_contents(verified=row.verified)}.\n\n" + _table(head, body)
     )
 

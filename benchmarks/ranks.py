@@ -93,11 +93,11 @@ def main(folder: str, rank: int, size: int, nbytes: int, saves: int) -> None:
     from unbroken.engine.engine import CheckpointEngine
     from unbroken.engine.settings import Settings
     from unbroken.engine.world import World
-    from unbroken.repo import coordinator, rank_writer, rendezvous, writer
+    from unbroken.repo import coordinator, part_writer, rendezvous, writer
 
     clocks = _Clocks()
     # What only a benchmark wants to know is measured from outside.
-    for module in (writer, rank_writer):
+    for module in (writer, part_writer):
         module.put_all = clocks.around("put", clocks.counting(module.put_all))  # type: ignore[attr-defined]
     rendezvous.Rendezvous.gather = clocks.around("waited", rendezvous.Rendezvous.gather)  # type: ignore[method-assign]
     coordinator.Coordinator.collect = clocks.around("collect", coordinator.Coordinator.collect)  # type: ignore[method-assign]
@@ -127,6 +127,7 @@ def main(folder: str, rank: int, size: int, nbytes: int, saves: int) -> None:
                 durable=time.perf_counter() - started,
                 written=clocks.nbytes - before,
                 own=_own(clocks.seconds) if rank == 0 else 0.0,
+                tidying=clocks.seconds.get("retain", 0.0),
             )
         )
     last = engine.load(saves).components["training_state"]
@@ -137,8 +138,7 @@ def main(folder: str, rank: int, size: int, nbytes: int, saves: int) -> None:
 
 def _own(seconds: dict[str, float]) -> float:
     """Return what the coordinator spends on a save beside writing its own part and waiting for others."""
-    whole = seconds.get("write", 0.0) + seconds.get("retain", 0.0)
-    return whole - seconds.get("put", 0.0) - seconds.get("waited", 0.0)
+    return seconds.get("write", 0.0) - seconds.get("put", 0.0) - seconds.get("waited", 0.0)
 
 
 if __name__ == "__main__":

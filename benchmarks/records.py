@@ -229,7 +229,9 @@ class RankedSave(msgspec.Struct, frozen=True, kw_only=True):
     written: int
     """Bytes of the packs that this rank has written."""
     own: float
-    """Of rank 0: seconds beside its own part and waiting for others."""
+    """Of rank 0: seconds until the commit beside its own part and waiting for others."""
+    tidying: float
+    """Of rank 0: seconds after the commit, for what need not stay. No rank waits for them."""
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):

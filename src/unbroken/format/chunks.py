@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from unbroken.errors import CorruptObject
 from unbroken.format.digest import DIGEST_BYTES, Algorithm, digest_of, join, split
@@ -165,6 +166,12 @@ def _grown(leaves: Sequence[Node], *, old: tuple[tuple[Node, ...], ...] = ()) ->
     return tuple(levels)
 
 
+def _checked(node: Node, *, level: int, count: int) -> Node:
+    if node.level != level or len(node.children) != count:
+        raise CorruptObject(f"The node {node.name[:19]} is not what its place demands.", digest=node.name)
+    return node
+
+
 Fetch = Callable[[Mapping[Digest, int]], Mapping[Digest, bytes]]
 """Returns the checked bytes of blobs, given by digest and size."""
 
@@ -187,8 +194,11 @@ def root_size(count: int) -> int:
     return node_size(levels[-2] if len(levels) > 1 else count)
 
 
-def read_list(name: Digest, count: int, fetch: Fetch) -> ChunkList:
-    """Read the list of `count` chunks whose root has this name, a level at a time.
+def read_list(
+    name: Digest, count: int, fetch: Fetch, *, known: Mapping[Digest, Node] = MappingProxyType({})
+) -> ChunkList:
+    """Read the list of `count` chunks whose root has this name, a level at a time. Nodes that are `known` by
+    their names are not fetched: what a list shares with another one was checked there.
 
     Raises CorruptObject where a node is not what its place demands; and whatever `fetch` raises.
     """
@@ -199,9 +209,13 @@ def read_list(name: Digest, count: int, fetch: Fetch) -> ChunkList:
         below = numbers[level - 1] if level else count
         counts = [min(FAN_OUT, below - i * FAN_OUT) for i in range(len(names))]
         wanted = {node: node_size(n) for node, n in zip(names, counts, strict=True)}
-        data = fetch(wanted)
+        found = {node: known[node] for node in wanted if node in known}
+        data = fetch({node: size for node, size in wanted.items() if node not in found})
         nodes = tuple(
-            Node.read(data[node], node, level=level, count=n) for node, n in zip(names, counts, strict=True)
+            _checked(found[node], level=level, count=n)
+            if node in found
+            else Node.read(data[node], node, level=level, count=n)
+            for node, n in zip(names, counts, strict=True)
         )
         levels.append(nodes)
         names = [child for node in nodes for child in node.children]

@@ -99,6 +99,8 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
     refusal: str = ""
     documents: dict[FileName, DocumentEntry] = {}
     blobs: dict[DigestField, Count] = {}
+    lists: dict[DigestField, Count] = {}
+    """Chunk lists that the documents name, with how many chunks each has."""
     opaque: list[str] = []
     agree: dict[str, DigestField] = {}
     """Component -> digest of the document that this rank would have written of it."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from unbroken.errors import CorruptObject
-from unbroken.format.chunks import ChunkList, read_list
+from unbroken.format.chunks import ChunkList, Node, read_list
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.fetch import Destination, fetch_blobs
 from unbroken.types import Digest
@@ -18,6 +18,8 @@ class ChunkLists:
 
     index: BlobIndex
     known: dict[Digest, ChunkList] = field(default_factory=dict[Digest, ChunkList])
+    _nodes: dict[Digest, Node] = field(default_factory=dict[Digest, Node])
+    """Of all lists that are known, so that of a list that follows one only what is new is read."""
 
     def get(self, name: Digest, count: int) -> ChunkList:
         """Return the list of `count` chunks of this name.
@@ -27,7 +29,8 @@ class ChunkLists:
         """
         found = self.known.get(name)
         if found is None:
-            found = self.known[name] = read_list(name, count, self._fetch)
+            found = read_list(name, count, self._fetch, known=self._nodes)
+            self.add(found)
         if len(found) != count:
             raise CorruptObject(
                 f"The chunk list {name[:19]} has {len(found)} chunks, not {count}.", digest=name
@@ -37,10 +40,16 @@ class ChunkLists:
     def add(self, chunks: ChunkList) -> None:
         """Remember a list that is being written."""
         self.known[chunks.name] = chunks
+        for node in chunks.nodes_outside(self._nodes):
+            self._nodes[node.name] = node
 
     def keep(self, names: Collection[Digest]) -> None:
         """Forget all lists but these."""
-        self.known = {name: chunks for name, chunks in self.known.items() if name in names}
+        kept = {name: chunks for name, chunks in self.known.items() if name in names}
+        if len(kept) < len(self.known):
+            self.known, self._nodes = {}, {}
+            for chunks in kept.values():
+                self.add(chunks)
 
     def _fetch(self, wanted: Mapping[Digest, int]) -> dict[Digest, bytes]:
         found = {digest: bytearray(size) for digest, size in wanted.items()}

@@ -154,6 +154,7 @@ def record_of(
         write_id=order.write_id,
         documents={part.file_name: part.entry for part in parts},
         blobs={digest: size for part in parts for digest, size in part.sizes.items()},
+        lists={chunks.name: len(chunks) for part in parts for chunks in part.lists},
         opaque=sorted(place for part in parts for place in part.opaque),
         nbytes=nbytes,
     )

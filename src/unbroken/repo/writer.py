@@ -113,8 +113,10 @@ class _Written:
     parts: list[EncodedComponent] = field(default_factory=list[EncodedComponent])
     meta: Meta = field(init=False)
     manifest_digest: Digest = field(init=False)
-    references: References | None = None
-    """What the checkpoint needs, as far as this process has written all of it."""
+    references: References = field(init=False)
+    """What the checkpoint needs, but for chunk lists that other ranks have written."""
+    elsewhere: dict[Digest, int] = field(default_factory=dict[Digest, int])
+    """Those, with their numbers of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ class CheckpointWriter:
         self._lists = ChunkLists(index)
         self._references: dict[Digest, References] = {}
         """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
+        self._elsewhere: dict[Digest, _Written] = {}
+        """Commits of which other ranks have written chunk lists that were not read yet."""
         self._saved_bytes = 0
         """Of the last save, in packs."""
         self._held = Needed()
@@ -398,7 +402,9 @@ class CheckpointWriter:
             self._index.add(index)
         self._saved_bytes = sum(map(pack_bytes, written.indexes))
         self._index.suspect.difference_update(stored)  # those were written anew
-        if written.references is not None:
+        if written.elsewhere:
+            self._elsewhere[commit.manifest_digest] = written
+        else:
             self._references[commit.manifest_digest] = written.references
             self._held.add(written.references)
         return commit
@@ -459,12 +465,16 @@ class CheckpointWriter:
             yield attempt.written[-1], data
         written.meta = meta
         written.manifest_digest = digest_of(manifest_data)
-        if self._coordinator is None and not attempt.joined:
-            written.references = References(
-                frozenset(Digest(digest) for digest in manifest.blobs),
-                tuple(chunks for part in encoded for chunks in part.lists),
-                frozenset(Digest(part.birth) for part in attempt.ranks if part.birth),
-            )
+        written.references = References(
+            frozenset(Digest(digest) for digest in manifest.blobs),
+            tuple(chunks for part in encoded for chunks in part.lists),
+            frozenset(Digest(part.birth) for part in manifest.ranks if part.birth),
+        )
+        written.elsewhere = {
+            Digest(name): count
+            for record in (*others, *attempt.joined)
+            for name, count in record.lists.items()
+        }
 
     def must_write(self, digest: Digest) -> bool:
         """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
@@ -557,6 +567,12 @@ class CheckpointWriter:
 
     def _references_of(self, commit: Commit) -> References:
         known = self._references.get(commit.manifest_digest)
+        if known is None and (own := self._elsewhere.pop(commit.manifest_digest, None)) is not None:
+            # Not before somebody asks: the ranks need not wait for it.
+            self._index.refresh()
+            lists = tuple(self._lists.get(name, count) for name, count in own.elsewhere.items())
+            known = replace(own.references, lists=(*own.references.lists, *lists))
+            self._references[commit.manifest_digest] = known
         if known is None:
             known = Reader(self._store, self._index, commit).references(self._lists)
             self._references[commit.manifest_digest] = known

@@ -14,11 +14,11 @@ from unbroken.format.compression import Compression
 from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
 from unbroken.repo import fencing
+from unbroken.repo.attempt import Joint
 from unbroken.repo.part_writer import PartWriter, record_of
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
-from unbroken.repo.writer import Joint
 from unbroken.state.nodes import Array, Dict, Opaque
 from unbroken.state.snapshot import Component
 from unbroken.store.base import ByteStore

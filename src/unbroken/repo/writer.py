@@ -50,11 +50,12 @@ from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import RankRecord, SaveOrder, is_vouched_for
 from unbroken.format.records import Commit
 from unbroken.repo import collect, compaction, fencing, names, pins
+from unbroken.repo.attempt import Attempt, Joint, Written
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
 from unbroken.repo.coordinator import Coordinator
-from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, Part, packs_of, stored_entry
+from unbroken.repo.encoding import ComponentEncoder, Part, packs_of, stored_entry
 from unbroken.repo.joining import joined, merged, together
 from unbroken.repo.log import read_log
 from unbroken.repo.packsize import pack_bytes
@@ -75,48 +76,6 @@ matter more: a disk waits for its sync longer than for them."""
 
 TEMPORARY_SECONDS = 3600.0
 """While a run is being written, a temporary file may belong to another thread of this process."""
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One save on its way: what it has written so far, and whether the commit may have happened."""
-
-    order: SaveOrder
-    joined: tuple[RankRecord, ...] = ()
-    """What others have written for it already."""
-    ranks: tuple[RankPart, ...] = ()
-    written: list[str] = field(default_factory=list[str])
-    packs: list[str] = field(default_factory=list[str])
-    in_doubt: bool = False
-
-    @property
-    def directory(self) -> str:
-        return self.order.directory
-
-
-@dataclass(frozen=True, slots=True)
-class Joint:
-    """What several processes have written of a checkpoint, each for itself, under one order.
-
-    For frameworks that carry words between their processes by themselves; see `CheckpointWriter.order`.
-    """
-
-    order: SaveOrder
-    records: tuple[RankRecord, ...]
-
-
-@dataclass(slots=True)
-class _Written:
-    """What one save has put, filled in as its objects are consumed."""
-
-    indexes: list[pack.PackIndex] = field(default_factory=list[pack.PackIndex])
-    parts: list[EncodedComponent] = field(default_factory=list[EncodedComponent])
-    meta: Meta = field(init=False)
-    manifest_digest: Digest = field(init=False)
-    references: References = field(init=False)
-    """What the checkpoint needs, but for chunk lists that other ranks have written."""
-    elsewhere: dict[Digest, int] = field(default_factory=dict[Digest, int])
-    """Those, with their numbers of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +131,7 @@ class CheckpointWriter:
         self._lists = ChunkLists(index)
         self._references: dict[Digest, References] = {}
         """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
-        self._elsewhere: dict[Digest, _Written] = {}
+        self._elsewhere: dict[Digest, Written] = {}
         """Commits of which other ranks have written chunk lists that were not read yet."""
         self._saved_bytes = 0
         """Of the last save, in packs."""
@@ -300,7 +259,7 @@ class CheckpointWriter:
         """
         self._check_process()
         order = self.order(meta) if joint is None else joint.order
-        attempt = _Attempt(order, () if joint is None else joint.records, tuple(ranks))
+        attempt = Attempt(order, () if joint is None else joint.records, tuple(ranks))
         try:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
@@ -359,7 +318,7 @@ class CheckpointWriter:
 
     def _write(
         self,
-        attempt: _Attempt,
+        attempt: Attempt,
         parts: Collection[Part],
         meta: Meta,
         stored: Collection[Digest],
@@ -367,7 +326,7 @@ class CheckpointWriter:
         sign: bool,
     ) -> Commit:
         fencing.check(self._store, self._claim)
-        written = _Written()
+        written = Written()
         others: list[RankRecord] = []
         if self._coordinator is not None:
             self._coordinator.order(attempt.order)
@@ -410,7 +369,7 @@ class CheckpointWriter:
         return commit
 
     def _parts(
-        self, attempt: _Attempt, parts: Collection[Part], written: _Written
+        self, attempt: Attempt, parts: Collection[Part], written: Written
     ) -> Iterator[tuple[str, Content]]:
         """Yield what to put first: each pack before its index, then the documents."""
         for blobs in packs_of(parts):
@@ -428,9 +387,9 @@ class CheckpointWriter:
 
     def _closing(
         self,
-        attempt: _Attempt,
+        attempt: Attempt,
         meta: Meta,
-        written: _Written,
+        written: Written,
         others: Collection[RankRecord],
         *,
         sign: bool,
@@ -485,7 +444,7 @@ class CheckpointWriter:
             return False
         return not packs or digest not in self._held
 
-    def _commit(self, attempt: _Attempt, commit: Commit) -> Commit:
+    def _commit(self, attempt: Attempt, commit: Commit) -> Commit:
         for _ in range(_CONFLICTS):
             fencing.check(self._store, self._claim)
             commit = msgspec.structs.replace(commit, sequence=self._next)
@@ -503,7 +462,7 @@ class CheckpointWriter:
             epoch=self.epoch,
         )
 
-    def _publish(self, attempt: _Attempt, key: str, data: bytes) -> bool:
+    def _publish(self, attempt: Attempt, key: str, data: bytes) -> bool:
         """Write the commit record; return whether this number is ours."""
         try:
             return fencing.create_only(self._store, key, data)
@@ -522,7 +481,7 @@ class CheckpointWriter:
                 epoch=self.epoch,
             ) from error
 
-    def _discard(self, attempt: _Attempt, *, delete: bool) -> None:
+    def _discard(self, attempt: Attempt, *, delete: bool) -> None:
         """Remove what a failed save has written, so that a full disk is not kept full by it."""
         self._index.condemn(attempt.packs)
         if attempt.in_doubt or not delete:

@@ -21,11 +21,11 @@ from unbroken.errors import SaveFailed, StoreError
 from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
+from unbroken.repo.attempt import Joint
 from unbroken.repo.fencing import Claim
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
-from unbroken.repo.writer import Joint
 
 
 class OldCheckpointsWarning(UserWarning):

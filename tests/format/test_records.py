@@ -100,7 +100,7 @@ RECORDS: list[Record] = [
     Verdict(decision="stop", reason="why"),
     SaveOrder(step=Step(5), write_id=WRITE, directory=f"steps/step_000000000005-{WRITE}"),
     RankRecord(step=Step(5), rank=1, write_id=WRITE, agree={"weights": DIGEST}, status={"seed": 2**70}),
-    Doubt(documents={}, blobs={DIGEST: 5}, ranks=[1]),
+    Doubt(components=["weights"], documents={}, blobs={DIGEST: 5}, ranks=[1]),
     Finding(rank=1, differences=["here"]),
     Outcome(sequence=0, reason="why"),
     FormatRecord(magic=MAGIC),

@@ -204,6 +204,31 @@ def test_components_open_where_their_objects_are_met() -> None:
     }
 
 
+def test_a_component_below_a_root_is_restored_without_that_root() -> None:
+    saved, twin = Trainer(), Trainer()
+    saved.network.weights += 1
+    saved.target_network.weights += 2
+    saved.step = 5
+    weights = twin.network.weights
+    snapshot = capture({"trainer": saved}, POLICY)
+    del snapshot.components["training_state"]  # as a rank that is new gets to see it
+    graft = plan(snapshot, {"trainer": twin}, POLICY)
+    assert graft.errors == []
+    graft.apply()
+    assert twin.network.weights is weights
+    np.testing.assert_array_equal(twin.network.weights, np.ones(4))
+    np.testing.assert_array_equal(twin.target_network.weights, np.full(4, 2))
+    assert twin.step == 0
+
+
+def test_a_component_below_a_root_that_has_no_such_place_is_named() -> None:
+    snapshot = capture({"trainer": Trainer()}, POLICY)
+    del snapshot.components["training_state"]
+    graft = plan(snapshot, {"trainer": Part(other=1)}, POLICY)
+    lost = [d.place for d in graft.differences if d.level == "lost"]
+    assert lost == ["trainer/best", "trainer/target_network"]
+
+
 def test_a_restore_keeps_every_object_of_the_twin() -> None:
     saved, twin = Trainer(), Trainer()
     saved.network.weights += 1

@@ -118,6 +118,8 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
 class Doubt(Record, frozen=True, kw_only=True, tag="doubt"):
     """``saves/<n>/doubt.json``: these components are not the same on these ranks, which shall say where."""
 
+    components: list[str]
+    """All that are doubted, those too that rank 0 does not have."""
     documents: dict[FileName, DocumentEntry]
     blobs: dict[DigestField, Count]
     ranks: list[Count]

@@ -204,6 +204,7 @@ class Coordinator:
         self._meeting.say(
             f"{self._save()}/doubt.json",
             Doubt(
+                components=sorted(names),
                 documents={part.file_name: part.entry for part in parts},
                 blobs={digest: size for part in parts for digest, size in part.sizes.items()},
                 ranks=sorted(doubted),

@@ -289,14 +289,9 @@ class RankWriter:
         )  # fmt: skip
         theirs = Reader(self._meeting.store, self._parts.index, stub, draft=draft).read(None)
         mine = Snapshot(
-            {name: part for name, part in snapshot.components.items() if name in self._replicated}
+            {name: part for name, part in snapshot.components.items() if name in doubt.components}
         )
-        names_in_doubt = {entry.component for entry in doubt.documents.values()}
-        found = [
-            d
-            for d in compare(theirs, mine)
-            if d.component in names_in_doubt or d.component not in theirs.components
-        ]
+        found = compare(theirs, mine)
         lines = [f"{d.component}: {d}" for d in found[:MOST_FINDINGS]]
         if len(found) > MOST_FINDINGS:
             lines.append(f"and {len(found) - MOST_FINDINGS} more values")

@@ -284,10 +284,12 @@ class Graft:
     def roots(self, roots: Mapping[str, object]) -> None:
         """Plan every root, in the order of the walk."""
         saved: dict[str, tuple[str, Value]] = {}
+        below: dict[str, tuple[str, Value]] = {}
         for component in self.saved.components.values():
             for place, node in component.roots.items():
-                if "/" not in place:
-                    saved[place] = (component.name, node)
+                (below if "/" in place else saved)[place] = (component.name, node)
+        # Links lead to what stands below a root, unless the component of that root was not saved, or not for us.
+        below = {at: found for at, found in below.items() if at.partition("/")[0] not in saved}
         for key, twin in roots.items():
             place = escape(key)
             if place not in saved:
@@ -299,6 +301,12 @@ class Graft:
                 self.differences.append(
                     Difference("error", place, f"{_kind_of(twin)} cannot take what was saved.")
                 )
+        for place, (component_name, node) in below.items():
+            twin = self._twin.object_at(place)
+            if twin is MISSING:
+                saved[place] = component_name, node
+            else:
+                self._across(component_name, cast("AnyNode", node), frame_of(place), twin)
         for place in saved:
             self.differences.append(Difference("lost", place, "was saved and has no counterpart."))
 
@@ -353,14 +361,16 @@ class Graft:
             # twin's object at its own place. Where the program has its roots in another order it is
             # first met here.
             there = self._twin.object_at(place)
-            return self._across(component, target, frame_of(place), twin if there is MISSING else there)
+            return self._across(
+                component, cast("AnyNode", target), frame_of(place), twin if there is MISSING else there
+            )
         return self.refuse(f"refers to {place}, where nothing stands.", twin)
 
-    def _across(self, component: str, target: Node, at: Frame, twin: object) -> Any:
+    def _across(self, component: str, target: AnyNode, at: Frame, twin: object) -> Any:
         outer = self._component, self._at
         self._component, self._at = component, at
         try:
-            return self._plan(cast("AnyNode", target), twin)
+            return self._plan(target, twin)
         finally:
             self._component, self._at = outer
 

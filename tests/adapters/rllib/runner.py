@@ -7,7 +7,6 @@ another runner than the killed one: another interpreter, with another hash seed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -21,10 +20,10 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from ray.rllib.utils.numpy import convert_to_numpy
 
 import unbroken.rllib
 from tests.adapters.rllib import scenarios, trainings
+from tests.adapters.rllib.digests import weights_in, weights_of
 from unbroken.adapters.rllib.source import AlgorithmSource
 
 
@@ -36,22 +35,6 @@ def leave_cold(places: list[str]) -> None:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     AlgorithmSource.plan = cold  # type: ignore[method-assign]
-
-
-def weights_of(module: Any) -> str:
-    """Return a digest of a module's tensors, target networks among them."""
-    state = convert_to_numpy(module.get_state(inference_only=False))
-    return hashlib.sha256(repr(sorted(_leaves("", state))).encode()).hexdigest()
-
-
-def _leaves(at: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [leaf for key, part in value.items() for leaf in _leaves(f"{at}/{key}", part)]
-    return [(at, np.ascontiguousarray(value).tobytes().hex())]
-
-
-def weights_in(learner: Any) -> str:
-    return weights_of(learner.module)
 
 
 def draws(actor: Any) -> dict[str, Any]:
@@ -72,7 +55,7 @@ def train(order: dict[str, Any]) -> None:
     leave_cold(order.get("cold", []))
     if "scenario" in order:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        told = getattr(scenarios, order["scenario"])(order["root"])
+        told = getattr(scenarios, order["scenario"])(order["root"], **order.get("training", {}))
         Path(order["out"]).write_text(json.dumps(told))
         ray.shutdown()
         return

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 import unbroken.rllib
 from tests.adapters.rllib import trainings
+from tests.adapters.rllib.digests import optimizer_in, weights_in, weights_of
 from unbroken.adapters.rllib import session
+from unbroken.adapters.rllib.supported import check_supported
 from unbroken.errors import UnbrokenError
 from unbroken.repo.repository import Repository
 
@@ -44,7 +47,6 @@ def positions(root: str) -> list[tuple[int, str]]:
 
 
 def what_cannot_be_saved(root: str) -> dict[str, str]:
-    appo = trainings.usual(trainings.new(APPOConfig).environment("CartPole-v1"), 0, 1)
     config = trainings.ppo(0).callbacks([unbroken.rllib.checkpoints(root), RLlibCallback])
     try:
         config.build_algo()
@@ -52,9 +54,65 @@ def what_cannot_be_saved(root: str) -> dict[str, str]:
     except UnbrokenError as error:
         order = str(error)
     return {
-        "asynchronous": refusal(appo, root),
+        "threads": refused_on_a_gpu(),
         "order": order,
         "written": str(os.path.exists(root)),
+    }
+
+
+def refused_on_a_gpu() -> str:
+    """Return what is said of threads that load batches to a GPU, without having one."""
+    algo = trainings.asynchronous("impala", 0, 0).build_algo()
+    algo.config = algo.config.copy(copy_frozen=False)
+    algo.config.num_gpus_per_learner = 1
+    try:
+        check_supported(algo)
+    except UnbrokenError as error:
+        return str(error)
+    finally:
+        algo.stop()
+    return "nothing was refused"
+
+
+def asynchronous_and_killed(root: str, **training: Any) -> None:
+    algo = train(begin(trainings.asynchronous(**training), root, every=1), 2)
+    algo.callbacks[-1].session._engine.wait()
+    Path(f"{root}.json").write_text(json.dumps(standing(algo)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def asynchronous_and_resumed(root: str, **training: Any) -> dict[str, Any]:
+    algo = begin(trainings.asynchronous(**training), root, every=1)
+    report = algo.callbacks[-1].report
+    told = {
+        "at the start": standing(algo),
+        "line": report.line,
+        "promises": {name: promise.fidelity for name, promise in report.promises.items()},
+    }
+    train(algo, 4)
+    told["at the end"] = standing(algo)
+    algo.stop()
+    repository = Repository.open(root, "job")
+    told["counters"] = dict(repository.meta(repository.commits()[0]).counters)
+    told["position"] = positions(root)[0][1]
+    return told
+
+
+def standing(algo: Any) -> dict[str, Any]:
+    """Return what has been learned, and what was counted."""
+    learners = algo.learner_group
+    return {
+        "weights": [result.get() for result in learners.foreach_learner(weights_in)],
+        "optimizer": [result.get() for result in learners.foreach_learner(optimizer_in)],
+        "weights of runners": algo.env_runner_group.foreach_env_runner(
+            lambda runner: weights_of(runner.module), local_env_runner=False
+        ),
+        "iteration": algo.training_iteration,
+        "sampled": algo.callbacks[-1].session.step,
+        "episodes": algo.callbacks[-1].session.episodes,
+        "trained": algo.metrics.peek(
+            ("learners", "default_policy", "num_module_steps_trained_lifetime"), default=0
+        ),
     }
 
 

@@ -25,9 +25,43 @@ def test_what_cannot_be_saved_is_refused_by_name_and_nothing_is_written(
     first: Runner, tmp_path: Path
 ) -> None:
     found = told("what_cannot_be_saved", first, tmp_path)
-    assert found["asynchronous"].startswith("APPO samples and learns at the same time")
+    assert found["threads"].startswith("IMPALA loads batches to GPUs in threads of their own")
     assert found["order"].endswith("Put it last in the list of callbacks.")
     assert found["written"] == "False"
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"name": "impala", "runners": 1, "learners": 0},
+        pytest.param(
+            {"name": "appo", "runners": 1, "learners": 1, "aggregators": 1}, marks=pytest.mark.exactness
+        ),
+    ],
+    ids=lambda training: str(training["name"]),
+)
+def test_an_asynchronous_run_goes_on_with_all_it_had_learned_and_what_was_under_way_is_counted(
+    training: dict[str, Any], first: Runner, second: Runner, tmp_path: Path
+) -> None:
+    order = {"training": training, "root": str(tmp_path / "root"), "log": str(tmp_path / "log")}
+    status = first.run(scenario="asynchronous_and_killed", **order)
+    assert status == -9, (tmp_path / "log").read_text()
+    out = tmp_path / "out"
+    status = second.run(scenario="asynchronous_and_resumed", out=str(out), **order)
+    assert status == 0, (tmp_path / "log").read_text()
+    found, before = json.loads(out.read_text()), json.loads((tmp_path / "root.json").read_text())
+
+    assert found["at the start"] == before
+    after = found["at the end"]
+    assert after["weights"] != before["weights"]
+    assert after["sampled"] > before["sampled"]
+    assert after["trained"] > before["trained"]
+    assert found["position"] == "end"
+    inexact = {name for name, fidelity in found["promises"].items() if fidelity != "exact"}
+    assert inexact == {"env_runners", "learners"}
+    # A runner has always been asked for the next samples before an iteration ends.
+    assert "sampled steps" in found["line"]
+    assert found["counters"]["dropped_steps"] >= 10
 
 
 def test_changed_settings_are_used_and_told_and_what_does_not_fit_is_refused(

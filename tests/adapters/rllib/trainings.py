@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
@@ -43,6 +45,15 @@ def sac(runners: int, **training: Any) -> Any:
     )  # fmt: skip
     config.reporting(min_sample_timesteps_per_iteration=40)
     return usual(config, runners, 1)
+
+
+def asynchronous(name: str, runners: int, learners: int, aggregators: int = 0) -> Any:
+    config: Any = new({"appo": APPOConfig, "impala": IMPALAConfig}[name]).environment("CartPole-v1")
+    config.rl_module(model_config=NET).training(train_batch_size_per_learner=50)
+    config.learners(num_learners=learners, num_aggregator_actors_per_learner=aggregators)
+    usual(config, runners, 1).env_runners(rollout_fragment_length=10)
+    config.reporting(min_sample_timesteps_per_iteration=200)
+    return config
 
 
 def ppo_of_learners(runners: int, *, learners: int = 1) -> Any:

@@ -49,6 +49,8 @@ class Answer:
     settings: frozenset[str] = frozenset()
     """Names of the arguments that the environments' constructors take."""
     seeds: list[int | None] = field(default_factory=list["int | None"])
+    results: list[Any] = field(default_factory=list[Any])
+    """Of updates that a learner has done and not told of."""
 
 
 Order = Callable[[Any], Answer]

@@ -33,7 +33,7 @@ def judge(change: Change, settings: frozenset[str]) -> Verdict:
     keys = change.place.split("/")
     if keys[0] == CONFIG:
         return Verdict.ERROR if keys[-1] in COUNTS or keys[-1] in _IDENTITY else Verdict.NEW_VALUE
-    if keys[0] in ("generators", "progress") or "generators" in keys:
+    if keys[0] in ("generators", "progress", "dropped") or "generators" in keys:
         return Verdict.SAVED
     if not _SPACES.isdisjoint(keys):
         return Verdict.SAVED if any(key.startswith("_np_random") for key in keys) else Verdict.ERROR

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.rllib.buffers import buffers_rule
 from unbroken.adapters.rllib.callbacks import callbacks_rule
+from unbroken.adapters.rllib.metrics import stats_rule
 from unbroken.capture.elsewhere import in_one_document
 from unbroken.capture.source import policy_of_loaded
 from unbroken.state.nodes import Dict, Value, class_name
@@ -26,7 +27,7 @@ CALLBACK = "unbroken.adapters.rllib.callback:CheckpointCallback"
 RUNNERS = "env_runners"
 LEARNERS = "learners"
 
-_HOOKS = frozenset({"train", "cleanup"})
+_HOOKS = frozenset({"train", "cleanup", "_sample_and_get_connector_states"})
 _PARTS = frozenset({"callbacks", "env_runner_group", "eval_env_runner_group", "learner_group",
                     "local_replay_buffer", "metrics"})  # fmt: skip
 """Captured under names of their own: see `source`."""
@@ -39,7 +40,16 @@ _OF_THE_PROCESS = frozenset({
     "_stdout_file", "_stdout_fp", "_stdout_stream", "_stderr_context", "_stderr_file", "_stderr_fp",
     "_stderr_logging_handler", "_stderr_stream", "remote_requests_in_flight", "_aggregator_actor_manager",
     "evaluation_dataset", "offline_data", "reward_estimators", "offline_eval_runner_group",
+    # What is under way in an asynchronous algorithm; at a save it is brought to rest: see `traffic`.
+    "_episode_packs_being_built", "_ma_batches_being_built", "_env_runner_state_server",
+    "data_to_place_on_learner", "local_mixin_buffer", "_batch_being_built", "_results",
 })  # fmt: skip
+_OF_THE_THREAD = frozenset({
+    "_learner_thread", "_learner_thread_in_queue", "_learner_thread_out_queue", "_gpu_loader_in_queue",
+    "_agg_event", "_submitted_updates", "_num_updates", "_num_updates_lock", "_update_kwargs",
+    "_model_io_lock", "_learner_state_queue", "_learner_state_lock", "_learner_state",
+})  # fmt: skip
+"""How an asynchronous learner speaks with its thread; at rest that begins anew."""
 
 _TARGETS = ("_target_encoder", "_target_af", "_target_vf", "target_qf_encoder", "target_qf", "target_qf_twin",
             "target_qf_twin_encoder")  # fmt: skip
@@ -52,6 +62,7 @@ POLICY = Policy(
             {"_callbacks", "_time_after_sampling", "tune_trial_id", "_env_runner_state_server", "num_workers"}
         ),
         f"{RLLIB}.core.learner.learner:Learner": frozenset({"_node", "_placement_group"}),
+        f"{RLLIB}.algorithms.impala.impala_learner:IMPALALearner": _OF_THE_THREAD,
         f"{RLLIB}.env.vector.vector_multi_agent_env:VectorMultiAgentEnv": frozenset({"env_fns", "spec"}),
         f"{RLLIB}.utils.metrics.metrics_logger:MetricsLogger": frozenset({"_time_when_initialized"}),
         # What it was built with: the program's, and not to be restored.
@@ -88,7 +99,7 @@ POLICY = Policy(
         "unbroken.adapters.rllib.actors:LearnerActors": LEARNERS,
     },
     component_keys=dict.fromkeys(_TARGETS, "target_weights"),
-    captors=(buffers_rule, callbacks_rule),
+    captors=(buffers_rule, callbacks_rule, stats_rule),
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from unbroken.adapters.rllib.actors import ActorsMissing
 from unbroken.adapters.rllib.config import clock_warning
 from unbroken.adapters.rllib.environments import attach_again, look_around
 from unbroken.adapters.rllib.source import RECREATED, AlgorithmSource
+from unbroken.adapters.rllib.traffic import DROPPED_PIECES, DROPPED_STEPS, Traffic, is_asynchronous
 from unbroken.capture import verdicts
 from unbroken.capture.hooks import Hook
 from unbroken.engine.engine import CheckpointEngine
@@ -61,6 +62,7 @@ class Session:
         self._metrics: Mapping[str, float] = {}
         self._train = Hook(algorithm, "train", self._one_iteration, keeper=self)
         self._cleanup = Hook(algorithm, "cleanup", self._stopped, keeper=self)
+        self._traffic = Traffic(algorithm) if is_asynchronous(algorithm) else None
         seen = settings.overridden(os.environ)
         self._key = (os.path.abspath(os.fspath(seen.root)), seen.job)
 
@@ -78,18 +80,22 @@ class Session:
         """Restore, if there is anything, say so, and listen from here on."""
         algorithm, settings = self._algorithm, self._settings.overridden(os.environ)
         clocks = clock_warning(algorithm.config)
-        if clocks:
+        if clocks and self._traffic is None:
             warnings.warn(
                 f"This run cannot be repeated exactly: {clocks}.", IterationLengthWarning, stacklevel=2
             )
         seed_buffer(algorithm)
         kept = {} if settings.resume == "never" else verdicts.recorded(settings.root, settings.job)
         self._around = around = look_around(algorithm, kept)
-        self._source = AlgorithmSource(algorithm, around)
+        if self._traffic is not None:
+            self._traffic.install()
+        self._source = AlgorithmSource(algorithm, around, self._traffic)
         engine = CheckpointEngine(self._source, self._settings, segment=_finished.get(self._key, 0))
         report = engine.resume(step=self.step)
+        if self._traffic is not None:
+            self._traffic.remember()
         self._engine = engine
-        self.report = replace(report, also=(f"iteration {algorithm.training_iteration:,}",))
+        self.report = replace(report, also=(f"iteration {algorithm.training_iteration:,}", *self._dropped()))
         if report.finished:
             self._saved_end = report.step
         _say(self.report.text)
@@ -153,6 +159,8 @@ class Session:
         """Commit the end, if the Algorithm stands at one, and give the run back."""
         self._train.remove()
         self._cleanup.remove()
+        if self._traffic is not None:
+            self._traffic.remove()
         atexit.unregister(self._at_exit)
         engine, self._engine = self._engine, None
         if engine is None:
@@ -167,6 +175,14 @@ class Session:
                     metrics=self._metrics,
                 )
             _finished[self._key] = _finished.get(self._key, 0) + 1
+
+    def _dropped(self) -> tuple[str, ...]:
+        """Return what the line says of samples that were under way at saves."""
+        dropped = self._traffic.dropped if self._traffic is not None else {}
+        steps, pieces = dropped.get(DROPPED_STEPS, 0), dropped.get(DROPPED_PIECES, 0)
+        if not steps:
+            return ()
+        return (f"{steps:,} sampled steps ({pieces:,} pieces of episodes) were under way and are dropped",)
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unbroken.adapters.rllib import changes
@@ -11,7 +11,8 @@ from unbroken.adapters.rllib.agent import constants, runner_roots, seeds
 from unbroken.adapters.rllib.callbacks import Callbacks
 from unbroken.adapters.rllib.config import settings_of
 from unbroken.adapters.rllib.environments import Surroundings
-from unbroken.adapters.rllib.policy import RUNNERS, driver_policy
+from unbroken.adapters.rllib.policy import LEARNERS, RUNNERS, driver_policy
+from unbroken.adapters.rllib.traffic import PROMISE, Traffic
 from unbroken.capture import verdicts
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import ENVIRONMENTS, GraftSource
@@ -31,14 +32,16 @@ class AlgorithmSource(GraftSource):
     `progress` counts what the checkpoints of a run must know and RLlib does not keep.
     """
 
-    def __init__(self, algorithm: Any, around: Surroundings) -> None:
+    def __init__(self, algorithm: Any, around: Surroundings, traffic: Traffic | None = None) -> None:
         self.progress: dict[str, int] = {RECREATED: 0}
         self._algorithm = algorithm
         self._around = around
+        self._traffic = traffic
         roots: dict[str, object] = {
             changes.CONFIG: settings_of(algorithm.config),
             "environments": ", ".join(dict.fromkeys(around.names)),
             "progress": self.progress,
+            **({} if traffic is None else {"dropped": traffic.dropped}),
             **parts_of(algorithm),
             "callbacks": Callbacks(algorithm.callbacks),
             # Last: everything before may draw from them.
@@ -52,14 +55,18 @@ class AlgorithmSource(GraftSource):
         )
 
     def capture(self) -> Snapshot:
-        """Return the state, as `GraftSource` does; less is promised once an env runner has been lost."""
+        """Return the state, as `GraftSource` does; less is promised once an env runner has been lost, and
+        of an asynchronous algorithm, which is brought to rest first."""
+        if self._traffic is not None:
+            self._traffic.halt()
         snapshot = super().capture()
+        if self._traffic is not None:
+            snapshot.counters.update(self._traffic.dropped)
+            _lower(snapshot, (RUNNERS, LEARNERS), PROMISE)
         lost = self.progress[RECREATED]
-        if lost and RUNNERS in snapshot.promises:
+        if lost:
             reason = f"{lost} env runners died and began anew, with the seed of none before them"
-            snapshot.promises[RUNNERS] = worse(
-                snapshot.promises[RUNNERS], Promise(Fidelity.APPROXIMATE, reason)
-            )
+            _lower(snapshot, (RUNNERS,), Promise(Fidelity.APPROXIMATE, reason))
         return snapshot
 
     def judge(self, change: Change) -> Verdict:
@@ -94,6 +101,13 @@ class AlgorithmSource(GraftSource):
         if buffer is not None and hasattr(buffer, "get_num_timesteps"):
             known["buffer_rows"] = int(buffer.get_num_timesteps())
         return known
+
+
+def _lower(snapshot: Snapshot, components: Iterable[str], promise: Promise) -> None:
+    """Promise no more than this of these components, where they exist."""
+    for name in components:
+        if name in snapshot.promises:
+            snapshot.promises[name] = worse(snapshot.promises[name], promise)
 
 
 def parts_of(algorithm: Any) -> dict[str, object]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbroken.adapters.rllib.traffic import is_asynchronous
 from unbroken.errors import ConfigError
 from unbroken.state.nodes import class_name
 
-_ASYNCHRONOUS = "ray.rllib.algorithms.impala.impala:IMPALA"
 _OTHERS = {
     "ray.rllib.algorithms.dreamerv3.dreamerv3:DreamerV3": "its replay buffer and its learner go on in ways that"
     " were never put to the test",
@@ -23,11 +23,10 @@ def check_supported(algorithm: Any) -> None:
             "This Algorithm runs on RLlib's old API stack, which is not captured.",
             hint="Leave .api_stack(...) out: the new stack is the default.",
         )
-    if _ASYNCHRONOUS in bases:
+    if is_asynchronous(algorithm) and config.num_gpus_per_learner > 0:
         raise ConfigError(
-            f"{name} samples and learns at the same time: there is no moment at which nothing is under way, and"
-            " two undisturbed runs differ.",
-            hint="Use PPO, or RLlib's own checkpoints, which do not promise more.",
+            f"{name} loads batches to GPUs in threads of their own, which cannot be brought to rest for a save.",
+            hint="Set num_gpus_per_learner=0, or use RLlib's own checkpoints, which drop what is under way.",
         )
     for base, why in _OTHERS.items():
         if base in bases:

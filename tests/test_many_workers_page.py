@@ -63,13 +63,15 @@ def start(line: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str]) -> str:
+    """Wait for a process and return what it has said."""
     try:
         said, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # the shell, and what it has started
         raise
     assert process.returncode == 0, f"{process.args!r}\n{said}"
+    return said
 
 
 @pytest.mark.parametrize("number", range(len(OWN)))
@@ -90,6 +92,28 @@ def test_blocks_run_in_their_order(number: int, folder: Path) -> None:
             end(process)
     for process in beside:
         end(process)
+
+
+def test_torchrun_starts_killed_ranks_again_as_the_page_says(folder: Path) -> None:
+    (script,) = [text for _, text in OWN if text.startswith("# ddp.py\n")]
+    loop = "for step in run.steps(500):\n"
+    killed = (
+        "    if step == 250 and dist.get_rank() == 1 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert loop in script
+    script = (
+        script.replace(loop, loop + killed)
+        .replace("seconds=60", "steps=100")
+        .replace("runs/ddp", "runs/killed")
+    )
+    (folder / "killed.py").write_text(f"import os\nimport signal\n{script}")
+    variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    assert variable in CODE
+    said = end(
+        start(f"{variable} torchrun --standalone --nproc-per-node 2 --max-restarts=3 killed.py", folder)
+    )
+    assert "goes on at step 200 from the newest checkpoint" in said
 
 
 def test_every_script_of_the_page_is_run() -> None:

@@ -13,7 +13,7 @@ HERE = Path(__file__).parents[3]
 
 _KEEPER = """
 import sys, ray
-started = ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
+started = ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
 print(started.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 ray.shutdown()
@@ -34,7 +34,9 @@ class Cluster:
             text=True,
         )
         assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().strip()
+        address = self._process.stdout.readline().strip()
+        # Ray guards a cluster that it starts by a token; who names an address has to say so.
+        self.environment = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
 
     def close(self) -> None:
         self._process.communicate()
@@ -53,9 +55,7 @@ class Runner:
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
                 "PYTHONHASHSEED": str(hash_seed),
-                "RAY_ADDRESS": cluster.address,
-                # Ray guards a cluster that it starts by a token; who names an address has to say so.
-                "RAY_AUTH_MODE": "token",
+                **cluster.environment,
             },
             text=True,
         )

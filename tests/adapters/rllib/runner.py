@@ -63,7 +63,7 @@ def train(order: dict[str, Any]) -> None:
     config = getattr(trainings, order["case"])(order["runners"], **order.get("training", {}))
     options: dict[str, Any] = {"every": 1, "keep_first": True, **order.get("options", {})}
     if not order.get("without"):
-        config.callbacks(unbroken.rllib.checkpoints(order["root"], job="job", **options))
+        config.callbacks(unbroken.rllib.checkpoints(order["root"], job=order.get("job", "job"), **options))
     if "config" in order:
         config.update_from_dict(order["config"])
     algo = config.build_algo()

@@ -206,9 +206,9 @@ def ends(root: str) -> dict[str, Any]:
     told["at the end"] = positions(root)[0]
     with caught() as said:
         again = train(begin(trainings.ppo(0).reporting(min_time_s_per_iteration=1), root, every=1), 4)
-        told["hooks"] = sorted({"train", "cleanup"} & vars(again).keys())
+        told["hooks"] = sorted({"log_result", "cleanup"} & vars(again).keys())
         again.stop()
-        told["hooks after"] = sorted({"train", "cleanup"} & vars(again).keys())
+        told["hooks after"] = sorted({"log_result", "cleanup"} & vars(again).keys())
     told["warned"] = [str(w.message) for w in said if w.category is unbroken.rllib.IterationLengthWarning]
     told["once more"] = [again.callbacks[-1].report.line, positions(root)[0]]
     return told

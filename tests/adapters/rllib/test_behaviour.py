@@ -89,7 +89,7 @@ def test_errors_are_no_end_and_an_end_is_one(first: Runner, tmp_path: Path) -> N
     line, newest = found["once more"]
     assert line.startswith(f"unbroken: had finished at step {newest[0]}")
     assert newest == found["at the end"]
-    assert found["hooks"] == ["cleanup", "train"]
+    assert found["hooks"] == ["cleanup", "log_result"]
     assert found["hooks after"] == []
 
 

@@ -114,10 +114,10 @@ def prove(case: Case, first: Runner, second: Runner, at: Path) -> None:
             assert status == 1 and any(place.endswith("env") for place in places), said()
 
 
-def differences(one: Path, other: Path) -> list[str]:
+def differences(one: Path, other: Path, job: str = "job") -> list[str]:
     states = []
     for root in (one, other):
-        repository = Repository.open(root, "job")
+        repository = Repository.open(root, job)
         commit = repository.commits()[0]
         assert commit.position == "end"
         states.append(repository.load(commit))

@@ -11,9 +11,11 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from unbroken.adapters.rllib.session import Session
 from unbroken.adapters.rllib.supported import check_supported
+from unbroken.adapters.rllib.trial import trial_of
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.trials import settings_of_trial
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -54,8 +56,10 @@ class CheckpointCallback(RLlibCallback):
                 hint="Put it last in the list of callbacks.",
             )
         check_supported(algorithm)
-        if algorithm._trial_info is not None:
-            settings = replace(settings, job=f"{settings.job}-{algorithm.trial_id}")
+        trial = trial_of(algorithm)
+        if trial:
+            settings = settings_of_trial(settings, os.environ)
+            settings = replace(settings, job=f"{settings.job}-{trial}")
         session = Session(algorithm, settings)
         session.open()
         self.session = session

@@ -27,7 +27,7 @@ CALLBACK = "unbroken.adapters.rllib.callback:CheckpointCallback"
 RUNNERS = "env_runners"
 LEARNERS = "learners"
 
-_HOOKS = frozenset({"train", "cleanup", "_sample_and_get_connector_states"})
+_HOOKS = frozenset({"step", "log_result", "cleanup", "load_checkpoint", "_sample_and_get_connector_states"})
 _PARTS = frozenset({"callbacks", "env_runner_group", "eval_env_runner_group", "learner_group",
                     "local_replay_buffer", "metrics"})  # fmt: skip
 """Captured under names of their own: see `source`."""

@@ -1,7 +1,7 @@
 """One Algorithm of one run: its iterations on one side, the engine on the other.
 
 The clean point is the end of an iteration, when `train()` has done everything, callbacks included. What
-hears of it is an attribute of the instance, gone when the Algorithm is stopped; no class is touched.
+hears of it are attributes of the instance, gone when the Algorithm is stopped; no class is touched.
 
 Not promised: a save within an iteration. An Algorithm that is stopped in the middle of one (an exception, a
 signal) goes on from the last end of one.
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,19 @@ from unbroken.adapters.rllib.config import clock_warning
 from unbroken.adapters.rllib.environments import attach_again, look_around
 from unbroken.adapters.rllib.source import RECREATED, AlgorithmSource
 from unbroken.adapters.rllib.traffic import DROPPED_PIECES, DROPPED_STEPS, Traffic, is_asynchronous
+from unbroken.adapters.rllib.trial import is_of_another, trial_of
 from unbroken.capture import verdicts
 from unbroken.capture.hooks import Hook
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
+from unbroken.engine.trials import PATIENCE, patiently
+from unbroken.errors import ConfigError
 
 SAMPLED = ("env_runners", "num_env_steps_sampled_lifetime")
 EPISODES = ("env_runners", "num_episodes_lifetime")
+
+_COUNTED = ("_iteration", "_time_total", "_timesteps_total", "_episodes_total")
 
 _finished: dict[tuple[str, str], int] = {}
 """How many trainings of each run this process has behind it."""
@@ -60,10 +66,16 @@ class Session:
         self._saved_end = -1
         """The step of the end that is saved, if nothing was trained since."""
         self._metrics: Mapping[str, float] = {}
-        self._train = Hook(algorithm, "train", self._one_iteration, keeper=self)
+        # Not `train`: Tune calls that of the class, in whose process no attribute of the instance is asked.
+        self._step = Hook(algorithm, "step", self._iteration_begins, keeper=self)
+        self._log_result = Hook(algorithm, "log_result", self._iteration_ends, keeper=self)
         self._cleanup = Hook(algorithm, "cleanup", self._stopped, keeper=self)
         self._traffic = Traffic(algorithm) if is_asynchronous(algorithm) else None
-        seen = settings.overridden(os.environ)
+        self._load = Hook(algorithm, "load_checkpoint", self._offered, keeper=self)
+        self._hooks = (self._step, self._log_result, self._cleanup, self._load)
+        # Of a trial the environment has been asked before: its job is one for all of them.
+        self._environment = {} if trial_of(algorithm) else dict(os.environ)
+        seen = settings.overridden(self._environment)
         self._key = (os.path.abspath(os.fspath(seen.root)), seen.job)
 
     @property
@@ -78,7 +90,7 @@ class Session:
 
     def open(self) -> None:
         """Restore, if there is anything, say so, and listen from here on."""
-        algorithm, settings = self._algorithm, self._settings.overridden(os.environ)
+        algorithm, settings = self._algorithm, self._settings.overridden(self._environment)
         clocks = clock_warning(algorithm.config)
         if clocks and self._traffic is None:
             warnings.warn(
@@ -90,8 +102,11 @@ class Session:
         if self._traffic is not None:
             self._traffic.install()
         self._source = AlgorithmSource(algorithm, around, self._traffic)
-        engine = CheckpointEngine(self._source, self._settings, segment=_finished.get(self._key, 0))
-        report = engine.resume(step=self.step)
+        engine = CheckpointEngine(
+            self._source, self._settings, segment=_finished.get(self._key, 0), environment=self._environment
+        )
+        patience = PATIENCE if trial_of(algorithm) else 0.0
+        report = patiently(partial(engine.resume, step=self.step), patience)
         if self._traffic is not None:
             self._traffic.remember()
         self._engine = engine
@@ -101,8 +116,9 @@ class Session:
         _say(self.report.text)
         if not report.restored:
             _say(*(f"unbroken: {name}: {verdict}" for name, verdict in around.says.items()))
-        self._train.install()
-        self._cleanup.install()
+        self._counted = {name: getattr(algorithm, name) for name in _COUNTED}
+        for hook in self._hooks:
+            hook.install()
         # After the engine's own, so before it: a script that never stops its Algorithm has an end as well.
         atexit.register(self._at_exit)
 
@@ -127,14 +143,31 @@ class Session:
             stacklevel=2,
         )
 
-    def _one_iteration(self, *args: Any, **kwargs: Any) -> Any:
+    def _offered(self, checkpoint: Any) -> Any:
+        """A checkpoint of RLlib's own is to be loaded over what was restored."""
+        algorithm = self._algorithm
+        if is_of_another(algorithm, checkpoint):
+            raise ConfigError(
+                "Tune gives this trial the checkpoint of another one, which holds only a part of its state.",
+                hint="Leave out schedulers that exploit (PBT), or train by unbroken.tune in a trainable of your own.",
+            )
+        if not trial_of(algorithm) or self.report is None or not self.report.restored:
+            return self._load.original(checkpoint)
+        vars(algorithm).update(self._counted)  # Tune has set them by its own record already
+        _say(f"unbroken: goes on at step {self.step:,}; RLlib's own checkpoint of this trial is left alone")
+        return None
+
+    def _iteration_begins(self, *args: Any, **kwargs: Any) -> Any:
         self._clean = False
-        result = self._train.original(*args, **kwargs)
+        return self._step.original(*args, **kwargs)
+
+    def _iteration_ends(self, result: Any, *args: Any, **kwargs: Any) -> Any:
+        told = self._log_result.original(result, *args, **kwargs)
         self._clean = True
         self._metrics = metrics_of(result)
         if self._engine is not None:
             self._save_if_due(self._engine)
-        return result
+        return told
 
     def _save_if_due(self, engine: CheckpointEngine) -> None:
         try:
@@ -157,8 +190,8 @@ class Session:
 
     def _end(self) -> None:
         """Commit the end, if the Algorithm stands at one, and give the run back."""
-        self._train.remove()
-        self._cleanup.remove()
+        for hook in self._hooks:
+            hook.remove()
         if self._traffic is not None:
             self._traffic.remove()
         atexit.unregister(self._at_exit)

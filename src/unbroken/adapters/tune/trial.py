@@ -16,10 +16,10 @@ import json
 import os
 import re
 import sys
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ray import tune
@@ -29,16 +29,13 @@ from unbroken.capture.tracked import Tracked
 from unbroken.engine.clone import Origin
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.settings import PREFIX, Settings
-from unbroken.errors import ConfigError, CorruptObject, RunBusy
+from unbroken.engine.settings import Settings
+from unbroken.engine.trials import PATIENCE, patiently, settings_of_trial
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format.pointer import Pointer
 from unbroken.repo.repository import Repository
-from unbroken.repo.roots import is_url
 from unbroken.types import Digest
 
-PATIENCE = 60.0
-"""Seconds that a trial waits for its own last process, which Tune may still be ending."""
-_PAUSE = 0.1
 LINEAGE = "lineage"
 
 
@@ -72,20 +69,6 @@ def job_name(experiment: str, trial: str) -> str:
     return f"{word[: 126 - len(trial)]}-{trial}"
 
 
-def settings_of_trial(settings: Settings) -> Settings:
-    """Return the settings with what the environment says, for a root that every trial sees alike."""
-    # A job by the environment would be one run for all trials.
-    environment = {name: value for name, value in os.environ.items() if name != f"{PREFIX}JOB"}
-    settings = settings.overridden(environment)
-    root = os.fspath(settings.root)
-    if not is_url(root) and not os.path.isabs(root):
-        raise ConfigError(
-            f"The root {root!r} is relative, and each trial runs in a directory of its own.",
-            hint=f"Give an absolute path, for example {os.path.join('/shared', root)!r}, or a URL.",
-        )
-    return replace(settings, root=root)
-
-
 class Trial:
     """The engine of one trial, from its start to its end.
 
@@ -102,7 +85,7 @@ class Trial:
         patience: float = PATIENCE,
         quiet: bool = False,
     ) -> None:
-        self.settings = settings_of_trial(settings)
+        self.settings = settings_of_trial(settings, os.environ)
         self.tracked = tracked
         self.pointers = Pointers(os.fspath(self.settings.root), self.settings.job, hold=hold)
         self._config = digest_of_config(config)
@@ -135,7 +118,7 @@ class Trial:
         source = self.tracked.source()
         source.hyperparameters_win = origin is not None
         engine = CheckpointEngine(source, self.settings, environment={})
-        report = self._resume(engine, origin)
+        report = patiently(partial(engine.resume, origin=origin), self._patience)
         self._engine = engine
         asides = [aside] if aside else []
         report = replace(report, also=(*asides, *_asides(report, pointer, self.settings.job)))
@@ -148,16 +131,6 @@ class Trial:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
-
-    def _resume(self, engine: CheckpointEngine, origin: Origin | None) -> ResumeReport:
-        until = time.monotonic() + self._patience
-        while True:
-            try:
-                return engine.resume(origin=origin)
-            except RunBusy:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_PAUSE)
 
     def _origin(self, pointer: Pointer | None, lineage: Mapping[str, object]) -> Origin | None:
         if pointer is None or pointer.job == self.settings.job or self._wish(pointer) == lineage:

@@ -91,9 +91,9 @@ def test_rank_0_makes_as_many_requests_for_each_rank_as_the_page_says(crowds: tu
     assert for_each_rank(fewer, more) == 2 + 2 * DOCUMENTS + 6 * PACKS
 
 
-def test_another_rank_reads_the_indexes_of_all(crowds: tuple[Crowd, Crowd]) -> None:
+def test_another_rank_asks_no_more_because_there_are_others(crowds: tuple[Crowd, Crowd]) -> None:
     fewer, more = (crowd.requests(1) for crowd in crowds)
-    assert for_each_rank(fewer, more) == 2 * PACKS
+    assert for_each_rank(fewer, more) == 0
 
 
 def test_no_rank_writes_more_because_there_are_others(crowds: tuple[Crowd, Crowd]) -> None:

@@ -44,6 +44,19 @@ class BlobIndex:
 
     def refresh(self) -> None:
         """Read indexes that are new, and forget those that are gone."""
+        lost, new = self._forget_gone()
+        for name, has_pack in new.items():
+            self._read(name, has_pack=has_pack)
+        # Not deleted by us: nothing may build any more on what these held, unless a compaction has moved it.
+        self.suspect.update(digest for digest in lost if not self.places(digest))
+
+    def forget_gone(self) -> None:
+        """Forget indexes that are gone. Where others delete, it says nothing of what these held."""
+        self._forget_gone()
+
+    def _forget_gone(self) -> tuple[set[Digest], dict[str, bool]]:
+        """Forget indexes that are gone; return the blobs that they named, and the names of indexes that are new,
+        each with whether its pack was listed, too."""
         listed = frozenset(self.store.list(layout.PACKS))
         present = {
             name
@@ -59,19 +72,19 @@ class BlobIndex:
         for name in gone:
             self.forget(name)
         self.condemned &= present
-        for name in sorted(present - self.packs.keys()):
-            try:
-                self.add(_read_index(self.store, name))
-            except ObjectMissing as error:
-                # Both were collected since the listing, or the pack alone is missing.
-                if layout.pack(name) not in listed:
-                    self.damaged[name] = ObjectFault("", layout.pack(name), "", error.message)
-            except (CorruptObject, UnsupportedFormat) as error:
-                # Indexes carry the version of the run, which was checked: another one is damage.
-                key = error.key if isinstance(error, CorruptObject) else layout.index(name)
-                self.damaged[name] = ObjectFault("", key, "", error.message)
-        # Not deleted by us: nothing may build any more on what these held, unless a compaction has moved it.
-        self.suspect.update(digest for digest in lost if not self.places(digest))
+        return lost, {name: layout.pack(name) in listed for name in sorted(present - self.packs.keys())}
+
+    def _read(self, name: str, *, has_pack: bool) -> None:
+        try:
+            self.add(_read_index(self.store, name))
+        except ObjectMissing as error:
+            # Both were collected since the listing, or the pack alone is missing.
+            if not has_pack:
+                self.damaged[name] = ObjectFault("", layout.pack(name), "", error.message)
+        except (CorruptObject, UnsupportedFormat) as error:
+            # Indexes carry the version of the run, which was checked: another one is damage.
+            key = error.key if isinstance(error, CorruptObject) else layout.index(name)
+            self.damaged[name] = ObjectFault("", key, "", error.message)
 
     def _lacks_pack(self, name: str, listed: Collection[str]) -> bool:
         """Whether a pack is gone while its index is still there: somebody tidies up by age, or by size."""

@@ -17,8 +17,10 @@ from itertools import pairwise
 from unbroken.errors import InternalError
 from unbroken.format import layout, pack
 from unbroken.format.buffers import Content
+from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat
+from unbroken.format.pack import PackIndex
 from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.format.records import Commit
 from unbroken.repo import fencing, names
@@ -67,11 +69,22 @@ class PartWriter:
         self._held = Needed()
         self._held.add(Reader(self._store, self.index, commit).references(self.lists, components))
 
-    def rely_on(self, references: References) -> None:
-        """Rely on what the newest commit is known to need, and on nothing else."""
+    def look_again(self) -> None:
+        """Find out whether what is relied on still lies where it did.
+
+        What others have written is not read, except where a blob is missing that the one who commits may have
+        moved: the indexes of all, read by all, would be what grows fastest with the number of processes.
+        """
+        self.index.forget_gone()
+        if any(not self.index.places(digest) for digest in self._held.blobs):
+            self.index.refresh()
+            self.index.suspect.update(d for d in self._held.blobs if not self.index.places(d))
+
+    def rely_on(self, references: References, *, lists: Collection[ChunkList] = ()) -> None:
+        """Rely on what the newest commit is known to need, and on nothing else. `lists` are kept in memory, too."""
         self._held = Needed()
         self._held.add(references)
-        self.lists.keep({chunks.name for chunks in references.lists})
+        self.lists.keep({chunks.name for chunks in (*references.lists, *lists)})
 
     def rely_on_nothing(self) -> None:
         """Write everything anew next time: which commit is the newest is not known."""
@@ -100,12 +113,15 @@ class PartWriter:
             Fenced: a newer process has taken the run over.
         """
         written: list[EncodedComponent] = []
+        indexes: list[PackIndex] = []
         stored: set[Digest] = set()
         with Pipeline(self._compression, self._must_write, live=live) as pipeline:
             encoders = [self._encoder(component, pipeline, stored) for component in components]
             for one, other in pairwise(encoders):
                 one.following = other
-            put_all(self._store, self._objects(directory, encoders, written))
+            put_all(self._store, self._objects(directory, encoders, written, indexes))
+        for index in indexes:
+            self.index.add(index)
         self.index.suspect.difference_update(stored)
         return written
 
@@ -118,14 +134,19 @@ class PartWriter:
         return not self.index.places(digest)
 
     def _objects(
-        self, directory: str, encoders: Collection[ComponentEncoder], written: list[EncodedComponent]
+        self,
+        directory: str,
+        encoders: Collection[ComponentEncoder],
+        written: list[EncodedComponent],
+        indexes: list[PackIndex],
     ) -> Iterator[tuple[str, Content]]:
         for blobs in packs_of(encoders):
             fencing.check(self._store, self._claim)
             name = names.write_id(self._token(), self._claim.epoch)
             writer = pack.PackWriter(name)
             yield layout.pack(name), writer.stream(map(stored_entry, blobs))
-            yield layout.index(name), pack.encode_index(writer.index())
+            indexes.append(writer.index())
+            yield layout.index(name), pack.encode_index(indexes[-1])
         written += [encoder.finish() for encoder in encoders]
         for part in written:
             yield f"{directory}/{part.file_name}", part.data

@@ -52,11 +52,10 @@ class _Written:
 
     @property
     def references(self) -> References:
-        """What its own part needs in packs, and what replicas need, which rank 0 has written."""
-        parts = [*self.documents, *self.replicas]
+        """What its own part needs in packs. Of replicas rank 0 has written everything."""
         return References(
-            frozenset(digest for part in parts for digest in part.sizes),
-            tuple(chunks for part in parts for chunks in part.lists),
+            frozenset(digest for part in self.documents for digest in part.sizes),
+            tuple(chunks for part in self.documents for chunks in part.lists),
         )
 
 
@@ -127,7 +126,9 @@ class RankWriter:
         except RankMissing:
             self._parts.rely_on_nothing()  # it may be committed after all, and what it replaces may be gone
             raise
-        self._parts.rely_on(written.references)
+        self._parts.rely_on(
+            written.references, lists=[chunks for part in written.replicas for chunks in part.lists]
+        )
 
     def commits(self) -> list[Commit]:
         """Return nothing: which checkpoints stay is for the coordinator to plan."""
@@ -191,7 +192,7 @@ class RankWriter:
         self._done = number
 
     def _write(self, order: SaveOrder, snapshot: Snapshot, meta: Meta) -> tuple[_Written, RankRecord]:
-        self._parts.index.refresh()
+        self._parts.look_again()
         parts = labelled(snapshot, self.rank, replicated=self._replicated)
         own = [part for name, part in parts.components.items() if name not in self._replicated]
         same = [part for name, part in parts.components.items() if name in self._replicated]

@@ -137,9 +137,14 @@ def another_number_of_runners(root: str) -> dict[str, Any]:
     train(begin(trainings.ppo(1), root, every=1), 2).stop()
     told: dict[str, Any] = {"refused": refusal(trainings.ppo(2), root)}
     algo = begin(trainings.ppo(2), root, allow_changed={"num_env_runners"})
-    told["changes"] = list(algo.callbacks[-1].report.changes)
+    report = algo.callbacks[-1].report
+    told["changes"] = list(report.changes)
+    told["promises"] = {name: promise.fidelity for name, promise in report.promises.items()}
+    told["seeds"] = seed_of(algo)
     train(algo, 3).stop()
     told["iteration"] = algo.training_iteration
+    repository = Repository.open(root, "job")
+    told["saved"] = repository.meta(repository.commits()[0]).fidelity["env_runners"].fidelity
     return told
 
 
@@ -174,6 +179,31 @@ def a_runner_that_dies(root: str) -> dict[str, Any]:
         "fidelity": promise.fidelity,
         "position": positions(root)[0][1],
     }
+
+
+def a_runner_that_is_dead_at_the_end(root: str) -> dict[str, Any]:
+    """One that may be started again, and one that may not."""
+    told: dict[str, Any] = {}
+    for restarts in (True, False):
+        config = trainings.ppo(1).fault_tolerance(restart_failed_env_runners=restarts)
+        at = f"{root}-{restarts}"
+        with caught() as said:
+            algo = train(begin(config, at, every=1), 2)
+            (pid,) = algo.env_runner_group.foreach_env_runner(lambda _: os.getpid(), local_env_runner=False)
+            os.kill(pid, signal.SIGKILL)
+            try:
+                algo.stop()
+                error = ""
+            except UnbrokenError as failed:
+                error = f"{type(failed).__name__}: {failed}"
+        repository = Repository.open(at, "job")
+        told[str(restarts)] = {
+            "error": error,
+            "newest": positions(at)[0],
+            "fidelity": repository.meta(repository.commits()[0]).fidelity["env_runners"].fidelity,
+            "said": [str(w.message) for w in said if w.category is unbroken.rllib.EnvRunnerRecreatedWarning],
+        }
+    return told
 
 
 def seed_of(algo: Any) -> list[int]:

@@ -104,12 +104,27 @@ def test_a_runner_that_dies_begins_anew_with_another_seed_and_less_is_promised(
     assert found["position"] == "end"
 
 
+def test_a_runner_that_is_dead_at_the_end_does_not_take_the_end_along(first: Runner, tmp_path: Path) -> None:
+    found = told("a_runner_that_is_dead_at_the_end", first, tmp_path)
+    started_again, gone = found["True"], found["False"]
+    assert started_again["error"] == ""
+    assert started_again["newest"][1] == "end"
+    assert started_again["fidelity"] == "approximate"
+    assert len(started_again["said"]) == 1
+    assert gone["error"].startswith("SaveFailed: The end of the training, at step ")
+    assert gone["newest"][1] == "step"
+
+
 @pytest.mark.exactness
 def test_another_number_of_runners_is_refused_unless_it_was_allowed(first: Runner, tmp_path: Path) -> None:
     found = told("another_number_of_runners", first, tmp_path)
     assert "\n  - num_env_runners: 1 -> 2\n" in found["refused"]
     assert found["changes"][0] == "num_env_runners: 1 -> 2 (allowed, so the run is no longer exact)"
     assert found["iteration"] == 3
+    assert found["promises"]["env_runners"] == "approximate"
+    assert found["promises"]["policy_weights"] == "exact"
+    assert found["saved"] == "approximate"
+    assert found["seeds"] == [8, 9]  # the run's seed and the index
 
 
 def test_a_setting_that_cannot_be_used_is_refused_where_it_is_given() -> None:

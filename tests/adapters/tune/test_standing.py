@@ -82,11 +82,11 @@ def test_outside_of_a_trial_nothing_begins(tmp_path: Path) -> None:
 
 
 def test_a_relative_root_is_refused() -> None:
-    from unbroken.adapters.tune.trial import settings_of_trial
     from unbroken.engine.settings import Settings
+    from unbroken.engine.trials import settings_of_trial
 
     with pytest.raises(ConfigError, match="relative"):
-        settings_of_trial(Settings(root="runs", job="trial"))
+        settings_of_trial(Settings(root="runs", job="trial"), {})
 
 
 def test_equal_configurations_have_one_name() -> None:

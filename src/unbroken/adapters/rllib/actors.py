@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unbroken.state.graft import Graft
     from unbroken.state.walk import Walk
 
+_HINT = "Let RLlib start dead ones again: .fault_tolerance(restart_failed_env_runners=True)."
 _SCOPES = "processes"
 
 
@@ -53,7 +54,7 @@ class Actors:
         if len(answers) != len(self._expected):
             raise ActorsMissing(
                 f"{len(answers)} of {len(self._expected)} {self.noun}s answer, so this moment cannot be saved.",
-                hint="Let RLlib start dead ones again: .fault_tolerance(restart_failed_env_runners=True).",
+                hint=_HINT,
             )
         return answers
 
@@ -69,9 +70,16 @@ class RunnerActors(Actors):
         return found
 
     def call(self, order: Order, of: Sequence[int]) -> list[Answer]:
-        answers: list[Answer] = self._group.foreach_env_runner(
-            order, local_env_runner=False, remote_worker_ids=[*of]
-        )
+        from ray.exceptions import RayError
+
+        try:
+            answers: list[Answer] = self._group.foreach_env_runner(
+                order, local_env_runner=False, remote_worker_ids=[*of]
+            )
+        except RayError as error:  # where RLlib is told not to bear with it
+            raise ActorsMissing(
+                "An env runner has died, so this moment cannot be saved.", hint=_HINT
+            ) from error
         return answers
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,11 +35,14 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
 from unbroken.engine.trials import PATIENCE, patiently
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, SaveFailed
 
 SAMPLED = ("env_runners", "num_env_steps_sampled_lifetime")
 EPISODES = ("env_runners", "num_episodes_lifetime")
 
+_REVIVAL = 60.0
+"""Seconds in which Ray has to start an env runner in the place of a dead one at the end of a training."""
+_PAUSE = 0.1
 _COUNTED = ("_iteration", "_time_total", "_timesteps_total", "_episodes_total")
 
 _finished: dict[tuple[str, str], int] = {}
@@ -109,6 +113,7 @@ class Session:
         report = patiently(partial(engine.resume, step=self.step), patience)
         if self._traffic is not None:
             self._traffic.remember()
+        self._source.restored_all()
         self._engine = engine
         self.report = replace(report, also=(f"iteration {algorithm.training_iteration:,}", *self._dropped()))
         if report.finished:
@@ -195,19 +200,56 @@ class Session:
         if self._traffic is not None:
             self._traffic.remove()
         atexit.unregister(self._at_exit)
-        engine, self._engine = self._engine, None
+        engine = self._engine
         if engine is None:
             return
-        with engine:
-            if self._clean and self.step != self._saved_end:
-                engine.save(
-                    self.step,
-                    reason="end of training",
-                    position="end",
-                    episodes=self.episodes,
-                    metrics=self._metrics,
-                )
-            _finished[self._key] = _finished.get(self._key, 0) + 1
+        try:
+            with engine:
+                if self._clean and self.step != self._saved_end:
+                    self._save_end(engine)
+                _finished[self._key] = _finished.get(self._key, 0) + 1
+        finally:
+            self._engine = None
+
+    def _save_end(self, engine: CheckpointEngine) -> None:
+        save = partial(
+            engine.save,
+            self.step,
+            reason="end of training",
+            position="end",
+            episodes=self.episodes,
+            metrics=self._metrics,
+        )
+        try:
+            save()
+        except ActorsMissing as error:
+            if not self._revived():
+                raise SaveFailed(
+                    f"The end of the training, at step {self.step:,}, could not be saved: {error.message}",
+                    hint="Checkpoints committed before it are intact; the same command goes on from the newest.",
+                ) from error
+            save()
+
+    def _revived(self) -> bool:
+        """Let RLlib start env runners in the place of dead ones, which is told of and counted as always."""
+        algorithm = self._algorithm
+        both = (
+            (algorithm.env_runner_group, algorithm.config),
+            (algorithm.eval_env_runner_group, algorithm.evaluation_config),
+        )
+        groups = [(group, config) for group, config in both if group is not None]
+        until = time.monotonic() + _REVIVAL
+        while algorithm.config.restart_failed_env_runners and time.monotonic() < until:
+            for group, config in groups:
+                restored = algorithm.restore_env_runners(group)  # none while the new process is starting
+                if restored:
+                    algorithm._make_on_env_runners_recreated_callbacks(
+                        config=config, env_runner_group=group, restored_env_runner_indices=restored
+                    )
+            if all(group.num_healthy_remote_workers() == group.num_remote_workers() for group, _ in groups):
+                return True
+            time.sleep(_PAUSE)
+        return False
 
     def _dropped(self) -> tuple[str, ...]:
         """Return what the line says of samples that were under way at saves."""

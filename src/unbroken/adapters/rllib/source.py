@@ -23,7 +23,9 @@ from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
 RECREATED = "env_runners_recreated"
-ACTORS = ("num_env_runners", "num_learners")
+RESIZED = "numbers_of_actors_changed"
+ACTORS = {"num_env_runners": (RUNNERS, ENVIRONMENTS), "num_learners": (LEARNERS,)}
+"""What says how many actors there are -> the components that hold them."""
 
 
 class AlgorithmSource(GraftSource):
@@ -33,10 +35,12 @@ class AlgorithmSource(GraftSource):
     """
 
     def __init__(self, algorithm: Any, around: Surroundings, traffic: Traffic | None = None) -> None:
-        self.progress: dict[str, int] = {RECREATED: 0}
+        self.progress: dict[str, int] = {RECREATED: 0, RESIZED: 0}
         self._algorithm = algorithm
         self._around = around
         self._traffic = traffic
+        self._resized: tuple[str, ...] = ()
+        """Which numbers of actors are others than those of the checkpoint that this process goes on from."""
         roots: dict[str, object] = {
             changes.CONFIG: settings_of(algorithm.config),
             "environments": ", ".join(dict.fromkeys(around.names)),
@@ -67,6 +71,9 @@ class AlgorithmSource(GraftSource):
         if lost:
             reason = f"{lost} env runners died and began anew, with the seed of none before them"
             _lower(snapshot, (RUNNERS,), Promise(Fidelity.APPROXIMATE, reason))
+        for name in ACTORS if self.progress.get(RESIZED) else self._resized:
+            reason = f"{name} was changed: what one of them has is restored by its index, and what others had is not"
+            _lower(snapshot, ACTORS[name], Promise(Fidelity.APPROXIMATE, reason))
         return snapshot
 
     def judge(self, change: Change) -> Verdict:
@@ -80,10 +87,15 @@ class AlgorithmSource(GraftSource):
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay a saved state over the Algorithm. Touches nothing."""
         # Another number of actors is allowed by its setting, and met where they are.
+        self._resized = tuple(name for name in ACTORS if f"{changes.CONFIG}/{name}" in keep)
         kept = [
             f"{name.removeprefix('num_')}/{name}" for name in ACTORS if f"{changes.CONFIG}/{name}" in keep
         ]
         return super().plan(saved, keep=[*keep, *kept], trusted=trusted)
+
+    def restored_all(self) -> None:
+        """Keep in mind, for all checkpoints to come, what this start has changed."""
+        self.progress[RESIZED] = self.progress.get(RESIZED, 0) + len(self._resized)
 
     def _known(self) -> dict[str, Any]:
         algorithm = self._algorithm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NewType, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol, TypeAlias, TypeVar
 
 Digest = NewType("Digest", str)
 """Identity of a blob: ``b3:`` or ``sha256:`` followed by lower-case hex of its uncompressed bytes."""
@@ -23,6 +23,13 @@ WriteId = NewType("WriteId", str)
 Place = NewType("Place", str)
 """Where a value stands in the state: keys from a root downward, joined as in RFC 6901 (JSON
 pointer) without the leading slash: ``model/policy/optimizer/state/#0/exp_avg``."""
+
+
+if TYPE_CHECKING:
+    Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | tuple[Plain, ...] | dict[str, Plain]"
+else:
+    Plain = Any  # a decoder of records cannot follow what is defined by itself; JSON holds nothing else
+"""A plain value: what a record can say of a fact."""
 
 
 class Fidelity(str, Enum):

@@ -6,7 +6,7 @@ coordinator: what a former start has left there is nobody's message any more.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -27,7 +27,7 @@ from unbroken.format.records import (
     WriteIdField,
 )
 from unbroken.format.signature import Signature
-from unbroken.types import Epoch
+from unbroken.types import Epoch, Plain
 
 WorldSize = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
@@ -65,10 +65,11 @@ class Proposal(Record, frozen=True, kw_only=True, tag="proposal"):
 class Ballot(Record, frozen=True, kw_only=True, tag="ballot"):
     """``start/<n>/<rank>.json``: what a rank says to a proposal, before it touches anything.
 
-    ``damaged``: its part cannot be read, take an older one; ``refused``: its part is whole and does not fit.
+    ``unseen``: there is no such commit where it looks; ``damaged``: its part cannot be read. Both: take an older
+    one. ``refused``: this rank cannot go on at all, for a reason that no other commit would change.
     """
 
-    vote: Literal["ready", "damaged", "refused"]
+    vote: Literal["ready", "unseen", "damaged", "refused"]
     reason: str = ""
     differences: list[str] = []
 
@@ -107,7 +108,7 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
     birth: BirthField = ""
     good: bool = True
     nbytes: Count = 0
-    status: dict[str, Any] = {}
+    status: dict[str, Plain] = {}
     """Plain facts: its process, its seed, the position in its queue, trajectories produced, …"""
     fidelity: dict[str, ComponentFidelity] = {}
     notes: list[str] = []

@@ -14,17 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 import numpy as np
 
 from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
+from unbroken.types import Plain
 
 FORMAT_VERSION = 0
 """The version that this package writes. 0 may change at any time; 1 comes with release 0.1.0."""
-
-_Plain: TypeAlias = "None | bool | int | float | str | list[_Plain] | tuple[_Plain, ...] | dict[str, _Plain]"
 
 _INT64 = range(-(2**63), 2**64)
 
@@ -45,7 +44,7 @@ class _Header(msgspec.Struct):
 def encode(record: Record, *, indent: int = 2) -> bytes:
     """Return the record as JSON with sorted keys: equal records give equal bytes."""
     try:
-        plain: _Plain = msgspec.to_builtins(record, builtin_types=(), str_keys=True, enc_hook=_plain)
+        plain: Plain = msgspec.to_builtins(record, builtin_types=(), str_keys=True, enc_hook=_plain)
         data = msgspec.json.encode(_freeze(plain), order="sorted")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InternalError(f"A {type(record).__name__} record cannot be written: {error}.") from error
@@ -104,7 +103,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"a {type(value).__qualname__} has no plain form")
 
 
-def _freeze(value: _Plain) -> _Plain:
+def _freeze(value: Plain) -> Plain:
     if isinstance(value, float) and not math.isfinite(value):
         return {"$": "float", "v": repr(value)}
     if isinstance(value, int) and value not in _INT64:
@@ -124,7 +123,7 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode()
 
 
-def _thaw(value: _Plain) -> _Plain:
+def _thaw(value: Plain) -> Plain:
     if isinstance(value, list):
         return [_thaw(item) for item in value]
     if isinstance(value, dict):

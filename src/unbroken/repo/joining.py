@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -11,6 +10,7 @@ from unbroken.format.manifest import Manifest, RankPart
 from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord
 from unbroken.state.parts import rank_name, split_name
+from unbroken.types import Plain
 
 
 def together(meta: Meta, others: Collection[RankRecord], *, replicated: Collection[str]) -> Meta:
@@ -33,10 +33,14 @@ def together(meta: Meta, others: Collection[RankRecord], *, replicated: Collecti
     )
 
 
-def status_of(meta: Meta) -> dict[str, Any]:
+def status_of(meta: Meta) -> dict[str, Plain]:
     """Return what one rank states of itself: its counters, and of its own workers and their seeds what it knows."""
-    lists = {"workers": meta.worker_status, "env_seeds": meta.env_seeds}
-    return {**meta.counters, **{name: found for name, found in lists.items() if found}}
+    stated: dict[str, Plain] = dict(meta.counters)
+    if meta.worker_status:
+        stated["workers"] = [*meta.worker_status]
+    if meta.env_seeds:
+        stated["env_seeds"] = [*meta.env_seeds]
+    return stated
 
 
 def merged(manifest: Manifest, meta: Meta, others: Collection[RankRecord]) -> Manifest:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from unbroken.errors import ConfigError
+from unbroken.types import Plain
 
 TAKEN = ("rank", "pid", "host", "bytes", "episodes", "worker_status", "workers")
 """What every entry has anyway, by which nothing else can go."""
 
 
-def checked(facts: Mapping[str, object]) -> dict[str, object]:
+def checked(facts: Mapping[str, object]) -> dict[str, Plain]:
     """Return facts as they can be written in JSON.
 
     >>> checked({"epoch": 3, "env_seed": None})
@@ -37,15 +38,18 @@ def checked(facts: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _plain(name: str, value: object) -> object:
+def _plain(name: str, value: object) -> Plain:
     if isinstance(value, (list, tuple)):
         return [_plain(name, part) for part in value]
     item = getattr(value, "item", None)  # a number of numpy or torch
     if callable(item) and getattr(value, "size", None) in (1, None) and getattr(value, "ndim", 1) == 0:
         value = item()
-    if value is None or type(value) in (bool, int, str):
+    # A subclass (an enumeration, say) would come back as something else.
+    if value is None or (isinstance(value, (bool, int, str)) and type(value) in (bool, int, str)):
         return value
-    if type(value) is float and value - value == 0.0:  # JSON has no NaN and no infinity
+    if (
+        isinstance(value, float) and type(value) is float and value - value == 0.0
+    ):  # JSON has no NaN, no infinity
         return value
     raise ConfigError(
         f"{name}={value!r:.80} is no plain fact about a worker.",

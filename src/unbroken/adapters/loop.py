@@ -122,7 +122,10 @@ class Run:
         return Steps(_Loop(self, sys._getframe(1)), total)
 
     def stop(self) -> None:
-        """End the loop at the top of its next iteration, for good: a restart does not go on with it."""
+        """End the loop at the top of its next iteration, for good: a restart does not go on with it.
+
+        Of several ranks every one has to call it in the same iteration; decide it by a number that all have.
+        """
         self._counters.stopped = True
 
     def save(self) -> None:

@@ -13,6 +13,10 @@ from typing import Any
 
 from unbroken.errors import RankMissing
 
+STEP_SECONDS = 3600.0
+"""So long a rank may keep the others waiting at a clean point: as long as one evaluation on one rank, or longer.
+A rank that is gone is noticed earlier: its connection ends."""
+
 
 def initialized() -> Any:
     """Return `torch.distributed` if a process group exists, else None."""
@@ -22,7 +26,7 @@ def initialized() -> Any:
     return dist if dist.is_available() and dist.is_initialized() else None
 
 
-def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
+def broadcaster(dist: Any, *, timeout: float = STEP_SECONDS) -> Callable[[bool], bool]:
     """Return a function that gives on every rank what rank 0 has called it with.
 
     Raises (the function): RankMissing where the others do not come within `timeout` seconds.
@@ -35,7 +39,7 @@ def broadcaster(dist: Any, *, timeout: float) -> Callable[[bool], bool]:
     return agree
 
 
-def together(dist: Any, *, timeout: float) -> Callable[[Sequence[bool]], list[bool]]:
+def together(dist: Any, *, timeout: float = STEP_SECONDS) -> Callable[[Sequence[bool]], list[bool]]:
     """Return a function that tells every rank which of some flags any rank has raised.
 
     Training's own group is left alone: a collective of ours between two of its would be taken for one of its.

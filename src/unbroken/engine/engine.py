@@ -19,14 +19,14 @@ import atexit
 import os
 import sys
 import time
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from unbroken.engine import fingerprint
+from unbroken.engine.agreement import Agreement, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin, clone
@@ -36,6 +36,7 @@ from unbroken.engine.faults import Traces
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import Circumstances, describe, last_line
 from unbroken.engine.progress import VARIABLE, Progress
+from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.resume import Resumption, read_traces
@@ -43,7 +44,6 @@ from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
-from unbroken.engine.share import commit_of, load_share, picked
 from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
 from unbroken.engine.start import await_companion, find_start, sick_at_first
 from unbroken.engine.warnings import PickledPartsWarning, StagingFullWarning, Told
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class CheckpointEngine:
+class CheckpointEngine(ReadsRun):
     """Saves and resumes one segment of one run.
 
     `source` is the live training. `segment` is the ordinal of this training within the script.
@@ -103,8 +103,6 @@ class CheckpointEngine:
         self.segment = segment
         self.world = usual(world)
         """The processes that train this run together; None where this one is alone."""
-        if self.world is not None:
-            check_world(self.world, self.settings)
         self._source = source
         self._rebuilder = rebuilder
         self._clock = clock
@@ -114,10 +112,16 @@ class CheckpointEngine:
         self._writer = BackgroundWriter()
         self._progress = Progress(None)
         self._schedule = Schedule(self.settings.interval, clock)
+        self._agreement: Agreement | None = None
+        if self.world is not None:
+            check_world(self.world, self.settings)
+            self._agreement = Agreement(self.world, self._schedule)
         self._run: Seat | None = None
         self._requested = ""
         self._step = 0
         self._finished = False
+        self._handed = False
+        """Whether the save that was begun last is the writer's by now."""
         self._closed = False
         self._birth = ""
         """Name of the birth document that the settings of this process go with."""
@@ -238,33 +242,20 @@ class CheckpointEngine:
             SaveFailed: a save before this one was not written, or this one not begun.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
+        if self._writer.is_child:
+            return False
         if self._writer.failed:
             self._raise_failure()
         self._step = step
         self._progress.step(step)
-        reason = self._requested or self._schedule.due(step, episodes)
-        if self.world is not None:
-            reason = self._agreed(self.world, step, episodes, reason)
-        elif self._writer.busy:
-            return False
-        if not reason or self._writer.is_child:
+        busy = self._writer.busy
+        reason = "" if busy else self._requested or self._schedule.due(step, episodes)
+        if self._agreement is not None:
+            reason = self._agreement.reason(step, episodes, reason)
+        if not reason:
             return False
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
         return True
-
-    def _agreed(self, world: World, step: int, episodes: int, reason: str) -> str:
-        """Return why all ranks save at this point, an empty string if they do not."""
-        if world.agree is not None:
-            return (
-                (reason or "asked for by rank 0")
-                if world.agree(bool(reason) and not self._writer.busy)
-                else ""
-            )
-        # What one rank alone wants, or has failed to do, the others know nothing of.
-        due = self._schedule.due(step, episodes)
-        if due:
-            self._schedule.passed(step, episodes)  # over for all ranks, whatever becomes of it on this one
-        return due
 
     def request_save(self, reason: str) -> None:
         """Save at the next clean point. Of several ranks, only rank 0's wish counts, and only where they can
@@ -310,7 +301,28 @@ class CheckpointEngine:
                 "This process was forked from the one that trains; only that one saves.",
                 hint="Start environment workers before the engine, or leave the engine alone in them.",
             )
-        self._finish_save()
+        self._handed = False
+        try:
+            return self._begin_save(run, step, reason, position, episodes, metrics)
+        except Exception as error:
+            if self._agreement is not None:
+                self._agreement.raised(step)
+                if not self._handed:
+                    tell_not_begun(
+                        run, self._writer, error, step=step, segment=self.segment, position=position
+                    )
+            raise
+
+    def _begin_save(
+        self,
+        run: Seat,
+        step: int,
+        reason: str,
+        position: Position,
+        episodes: int,
+        metrics: Mapping[str, float] | None,
+    ) -> Snapshot:
+        earlier = self._lost_before()
         started = self._clock()
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
@@ -365,6 +377,7 @@ class CheckpointEngine:
         self._schedule.saved(step, episodes, blocked=self._clock() - started)
         conflict = self._schedule.conflict()
         self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
+        self._handed = True
         self._requested = ""
         self._step = step
         if not staged:
@@ -379,8 +392,21 @@ class CheckpointEngine:
                 )
             self._finish_save()
         if conflict:
-            warnings.warn(conflict, BudgetWarning, stacklevel=2)
+            self._told.once(BudgetWarning(conflict))
+        if earlier is not None:
+            raise earlier
         return snapshot
+
+    def _lost_before(self) -> SaveFailed | None:
+        """Wait for the save before, and raise that it failed. Of several ranks return it: all begin the next one
+        now, and which of them has heard of that failure already differs."""
+        try:
+            self._finish_save()
+        except SaveFailed as error:
+            if self._agreement is None:
+                raise
+            return error
+        return None
 
     def _finish_touching(self) -> None:
         touching, self._touching = self._touching, None
@@ -488,32 +514,6 @@ class CheckpointEngine:
             Fenced: another process has taken the run over.
         """
         self._opened().record_workers(workers)
-
-    def load(self, step: int | None = None, *, components: Collection[str] | None = None) -> Snapshot:
-        """Return the newest saved state, or that of `step`; all of it or only some components.
-
-        Every digest is checked. Touches no live object.
-
-        Raises:
-            ConfigError: there is no such checkpoint.
-            CorruptObject: it is damaged.
-        """
-        repository = self._repository(create=False)
-        chosen = commit_of(repository, step)
-        if self.world is None and not repository.manifest(chosen).ranks:
-            return repository.load(chosen, components)
-        return picked(load_share(repository, chosen, self.world).snapshot, components)
-
-    def latest_step(self) -> int | None:
-        """Return the step of the newest checkpoint that is committed, or None if there is none."""
-        try:
-            commits = self._repository(create=False).commits()
-        except ConfigError:
-            return None
-        return commits[0].step if commits else None
-
-    def _repository(self, *, create: bool) -> Repository:
-        return Repository.open(self.settings.root, self.settings.job, create=create)
 
     def _staging_ceiling(self) -> int:
         given = self.settings.staging

@@ -15,8 +15,9 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from unbroken.errors import RankMissing, ReplicasDiffer, StoreError, UnbrokenError
-from unbroken.format import ranks
+from unbroken.errors import NoUsableCheckpoint, RankMissing, ReplicasDiffer, StoreError, UnbrokenError
+from unbroken.format import layout, ranks
+from unbroken.format.meta import Meta
 from unbroken.format.ranks import (
     Admission,
     Ballot,
@@ -31,7 +32,7 @@ from unbroken.format.ranks import (
 )
 from unbroken.repo import fencing
 from unbroken.repo.encoding import EncodedComponent
-from unbroken.repo.rendezvous import WRITING, Patience, Rendezvous
+from unbroken.repo.rendezvous import AGREEING, WRITING, Limit, Patience, Rendezvous
 from unbroken.store.base import ByteStore, children, delete_all
 from unbroken.types import Digest, Epoch, Sequence
 
@@ -44,6 +45,7 @@ class Ranks:
     """The other processes of a run: how many ranks there are in all, and what must be the same on each.
 
     `sync_timeout` is how many seconds a rank may keep the others waiting, `start_timeout` until it is there.
+    `origin` says who has told the numbers, where somebody has.
     """
 
     size: int
@@ -51,6 +53,12 @@ class Ranks:
     sync_timeout: float
     start_timeout: float
     patience: Patience | None = None
+    origin: str = ""
+
+    @property
+    def start(self) -> Limit:
+        """How long the others have until they are there, and have read what they go on from."""
+        return Limit(self.start_timeout, "start_timeout")
 
 
 class Coordinator:
@@ -63,11 +71,15 @@ class Coordinator:
         self._meeting = Rendezvous(
             store, claim, about.size, about.patience or Patience.for_store(store), about.sync_timeout
         )
-        self._start_timeout = about.start_timeout
-        self._proposals = 0
+        self._start_limit = about.start
+        self._origin = about.origin
+        self._decided = 0
+        """So many proposals have been decided on."""
         self._saves = 0
         self._untold: SaveOrder | None = None
         """The order that is being given, or could not be."""
+        self._order: SaveOrder | None = None
+        """The order that was given last."""
 
     def admit(self) -> None:
         """Wait for every other rank, and take in those that came.
@@ -78,23 +90,35 @@ class Coordinator:
         """
         self._sweep_former()
         came: dict[int, Hello] = {}
-        try:
-            self._await_all(came)
-        except RankMissing as error:
-            with suppress(UnbrokenError):  # they would find out by themselves, later
-                self._admit(came, refusal=error)
-            raise
+        self._await_all(came)
         self._admit(came)
 
+    def refuse(self, error: Exception) -> None:
+        """Tell the ranks that are there that rank 0 has not begun, and why. Those that come later wait in vain."""
+        meeting = self._meeting
+        with suppress(UnbrokenError):  # they would find out by themselves, later
+            came = meeting.heard(self._hellos(), Hello, self._others)
+            self._admit(came, refusal=error)
+
+    def _hellos(self) -> str:
+        return f"{ranks.folder(self._meeting.epoch)}/hello"
+
     def _await_all(self, came: dict[int, Hello]) -> None:
-        self._meeting.gather(
-            f"{ranks.folder(self._meeting.epoch)}/hello",
-            Hello,
-            self._others,
-            doing="waiting for all ranks to start",
-            seconds=self._start_timeout,
-            found=came,
-        )
+        try:
+            self._meeting.gather(
+                self._hellos(),
+                Hello,
+                self._others,
+                doing="waiting for all ranks to start",
+                within=self._start_limit,
+                found=came,
+            )
+        except RankMissing as error:
+            if not self._origin:
+                raise
+            raise RankMissing(
+                f"{error.message} {self._origin}.", hint=error.hint, ranks=error.ranks
+            ) from error
         wrong = sorted(rank for rank, hello in came.items() if hello.world_size != self.size)
         if wrong:
             raise RankMissing(
@@ -104,7 +128,7 @@ class Coordinator:
                 ranks=wrong,
             )
 
-    def _admit(self, came: Mapping[int, Hello], *, refusal: RankMissing | None = None) -> None:
+    def _admit(self, came: Mapping[int, Hello], *, refusal: Exception | None = None) -> None:
         meeting = self._meeting
         meeting.say(
             ranks.admission(meeting.epoch),
@@ -113,8 +137,8 @@ class Coordinator:
                 write_id=meeting.claim.write_id,
                 world_size=self.size,
                 nonces=[came[rank].nonce if rank in came else "" for rank in self._others],
-                refusal="" if refusal is None else refusal.message,
-                ranks=[] if refusal is None else list(refusal.ranks),
+                refusal="" if refusal is None else reason_of(refusal),
+                ranks=[] if refusal is None else _to_blame(refusal),
             ),
         )
 
@@ -133,8 +157,7 @@ class Coordinator:
     # From where to go on
 
     def propose(self, sequence: int) -> None:
-        """Propose to go on from a commit, 0: from nothing."""
-        self._proposals += 1
+        """Propose to go on from a commit, 0: from nothing. One that could not be made may be made again."""
         self._meeting.say(f"{self._start()}/proposal.json", Proposal(sequence=sequence))
 
     def ballots(self) -> dict[int, Ballot]:
@@ -148,27 +171,45 @@ class Coordinator:
             self._start(),
             Ballot,
             self._others,
-            doing="agreeing on a checkpoint",
-            seconds=self._start_timeout,
+            doing=AGREEING,
+            within=self._start_limit,
         )
 
     def decide(self, verdict: Verdict) -> None:
         """Tell all ranks what becomes of the proposal."""
         self._meeting.say(f"{self._start()}/verdict.json", verdict)
+        self._decided += 1
 
     def _start(self) -> str:
-        return ranks.start(self._meeting.epoch, self._proposals)
+        return ranks.start(self._meeting.epoch, self._decided + 1)
 
     # Saving
 
     def order(self, order: SaveOrder) -> None:
         """Order all ranks to write what they have of a step."""
+        self._next_save()
+        self._untold = self._order = order
+        self._meeting.say(f"{self._save()}/order.json", order)
+        self._untold = None
+
+    def decline(self, meta: Meta, error: Exception) -> None:
+        """Tell all ranks that this save was not begun, so that none waits for its order."""
+        write_id = self._meeting.claim.write_id
+        self._next_save()
+        self._untold = SaveOrder(
+            step=meta.step,
+            segment=meta.segment,
+            position=meta.position,
+            write_id=write_id,
+            directory=layout.checkpoint(meta.step, write_id),
+        )
+        self.give_up(error)
+        self._untold = None
+
+    def _next_save(self) -> None:
         self._saves += 1
         if self._saves > KEPT_ORDERS:
             self._forget(ranks.save(self._meeting.epoch, self._saves - KEPT_ORDERS))
-        self._untold = order
-        self._meeting.say(f"{self._save()}/order.json", order)
-        self._untold = None
 
     def collect(self, own: Mapping[str, EncodedComponent]) -> list[RankRecord]:
         """Wait until every other rank has written, and return what, in the order of the ranks.
@@ -176,10 +217,11 @@ class Coordinator:
         `own` are the components that rank 0 has written, by name.
 
         Raises:
-            RankMissing: some say nothing in time, or could not write.
+            RankMissing: some say nothing in time, could not write, or have answered another order.
             ReplicasDiffer: what must be the same is not.
         """
         found = self._meeting.gather(self._save(), RankRecord, self._others, doing=WRITING)
+        self._check_order(found)
         refused = sorted(rank for rank, record in found.items() if record.refusal)
         if refused:
             raise RankMissing(
@@ -189,6 +231,23 @@ class Coordinator:
             )
         self._compare({name: part for name, part in own.items() if name in self.replicated}, found)
         return [found[rank] for rank in self._others]
+
+    def _check_order(self, found: Mapping[int, RankRecord]) -> None:
+        """Raise where a rank has answered something else than the order: parts of two attempts never go together."""
+        order = self._order
+        wrong = [
+            rank
+            for rank, record in found.items()
+            if order is None or (record.write_id, record.step) != (order.write_id, order.step)
+        ]
+        if wrong:
+            record = found[wrong[0]]
+            raise RankMissing(
+                f"Rank {wrong[0]} has answered another order than the one that was given: what it has written is"
+                f" of step {record.step:,} and the attempt {record.write_id}.",
+                hint="What was committed before is intact; start all ranks again.",
+                ranks=sorted(wrong),
+            )
 
     def _compare(self, own: Mapping[str, EncodedComponent], found: Mapping[int, RankRecord]) -> None:
         expected = {name: part.entry.digest for name, part in own.items()}
@@ -238,7 +297,7 @@ class Coordinator:
     def give_up(self, error: Exception) -> None:
         """Tell all ranks that there will be no checkpoint."""
         differing = list(error.differences) if isinstance(error, ReplicasDiffer) else []
-        reason = error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
+        reason = reason_of(error)
         with suppress(UnbrokenError):  # the error that is on its way says more; they will not wait for ever
             self._meeting.say(
                 f"{self._save()}/outcome.json",
@@ -247,6 +306,17 @@ class Coordinator:
 
     def _save(self) -> str:
         return ranks.save(self._meeting.epoch, self._saves)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what one rank tells the others of an error."""
+    if isinstance(error, NoUsableCheckpoint):
+        return " ".join([error.message, *error.reasons])
+    return error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
+
+
+def _to_blame(error: Exception) -> list[int]:
+    return list(error.ranks) if isinstance(error, RankMissing) else [0]
 
 
 def _differing(expected: Mapping[str, Digest], found: Mapping[str, Digest]) -> frozenset[str]:

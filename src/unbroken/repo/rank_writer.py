@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from unbroken.errors import Fenced, RankMissing, ReplicasDiffer, SaveFailed, UnbrokenError
+from unbroken.errors import (
+    CorruptObject,
+    Fenced,
+    RankMissing,
+    ReplicasDiffer,
+    SaveFailed,
+    StoreError,
+    UnbrokenError,
+)
 from unbroken.format import ranks
 from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat, Manifest
@@ -96,9 +104,16 @@ class RankWriter:
         """The chunk lists of the run, as this rank reads and writes them."""
         return self._parts.lists
 
-    def build_on(self, commit: Commit, components: Collection[str]) -> None:
-        """Rely on what a commit holds of these components: it was restored."""
-        self._parts.build_on(commit, components)
+    def build_on(self, commit: Commit, components: Collection[str]) -> bool:
+        """Rely on what a commit holds of these components: it was restored. Return whether that can be told;
+        where it cannot, nothing is relied on, and the next save has to have everything.
+        """
+        try:
+            self._parts.build_on(commit, components)
+        except (CorruptObject, StoreError):
+            self._parts.rely_on_nothing()
+            return False
+        return True
 
     def write(self, snapshot: Snapshot, meta: Meta) -> None:
         """Write what this rank has of the snapshot, and return when the checkpoint of all ranks is committed.
@@ -107,7 +122,7 @@ class RankWriter:
             StoreError: it could not be written.
             RankMissing: another rank was not there in time, or the coordinator gave no order.
             ReplicasDiffer: this or another rank has something else than rank 0.
-            SaveFailed: the coordinator has given the checkpoint up.
+            SaveFailed: the coordinator has given the checkpoint up, or it cannot be told whether it is committed.
             Fenced: a newer process has taken the run over.
         """
         place, order = self._await_order(meta)
@@ -120,15 +135,33 @@ class RankWriter:
             with suppress(UnbrokenError):  # the coordinator is spared its timeout, where it can be told
                 self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
             raise
-        self._meeting.say(ranks.of_rank(place, self.rank), record)
         try:
-            self._await_outcome(place, order, snapshot)
-        except RankMissing:
-            self._parts.rely_on_nothing()  # it may be committed after all, and what it replaces may be gone
+            self._meeting.say(ranks.of_rank(place, self.rank), record)
+            given_up = self._await_outcome(place, order, snapshot)
+        except StoreError as error:
+            self._parts.rely_on_nothing()
+            raise SaveFailed(
+                f"It cannot be told whether the checkpoint of step {order.step:,} is committed: {error.message}",
+                hint="`unbroken ls` shows what is committed; the next save writes everything anew.",
+            ) from error
+        except BaseException:
+            # From the record on it may be committed, and what it replaces be gone, whatever happens here.
+            self._parts.rely_on_nothing()
             raise
+        if given_up is not None:
+            raise given_up
         self._parts.rely_on(
             written.references, lists=[chunks for part in written.replicas for chunks in part.lists]
         )
+
+    def refuse(self, meta: Meta, reason: str) -> None:
+        """Answer the order to save this step, when it comes, with why there is nothing of this rank.
+
+        Raises:
+            RankMissing: it does not come in time.
+        """
+        place, order = self._await_order(meta)
+        self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
 
     def commits(self) -> list[Commit]:
         """Return nothing: which checkpoints stay is for the coordinator to plan."""
@@ -233,7 +266,10 @@ class RankWriter:
             rank=self.rank, step=order.step, write_id=order.write_id, refusal=reason,
         )  # fmt: skip
 
-    def _await_outcome(self, place: str, order: SaveOrder, snapshot: Snapshot) -> None:
+    def _await_outcome(
+        self, place: str, order: SaveOrder, snapshot: Snapshot
+    ) -> ReplicasDiffer | SaveFailed | None:
+        """Wait until the checkpoint is committed, and return None; or the error that says why it never will be."""
         meeting = self._meeting
 
         def hear_outcome() -> Outcome | None:
@@ -252,12 +288,11 @@ class RankWriter:
             outcome = meeting.patience.until(hear_outcome, seconds=2 * meeting.timeout)
         if outcome is None:
             if self._is_committed(order):
-                return  # and rank 0 could not say so
+                return None  # and rank 0 could not say so
             raise self._no_outcome(place, order)
         if outcome.differing:
-            raise ReplicasDiffer(outcome.reason, differences=outcome.differing)
-        if not outcome.sequence:
-            raise _given_up(outcome, order.step)
+            return ReplicasDiffer(outcome.reason, differences=outcome.differing)
+        return None if outcome.sequence else _given_up(outcome, order.step)
 
     def _is_committed(self, order: SaveOrder) -> bool:
         return any(commit.write_id == order.write_id for commit in read_log(self._meeting.store).commits)
@@ -269,7 +304,7 @@ class RankWriter:
         there = {ranks.rank_of(name) for name in children(meeting.store, place)}
         late = [rank for rank in range(1, meeting.size) if rank not in there]
         if late:
-            return missing(late, doing=WRITING, seconds=meeting.timeout)
+            return missing(late, doing=WRITING, within=meeting.limit)
         return RankMissing(
             f"Rank 0 did not say within {meeting.timeout:g} seconds whether the checkpoint of step"
             f" {order.step:,} is committed.",

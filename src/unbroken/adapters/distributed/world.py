@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping
 
 from unbroken.adapters.distributed.launcher import rank_and_size
-from unbroken.capture.process_group import broadcaster, initialized
+from unbroken.capture.process_group import STEP_SECONDS, broadcaster, initialized
 from unbroken.engine.world import REPLICATED, World
 
 
@@ -19,6 +19,7 @@ def world(
     replicated: Collection[str] = REPLICATED,
     sync_timeout: float = 300.0,
     start_timeout: float = 600.0,
+    step_timeout: float = STEP_SECONDS,
     environment: Mapping[str, str] = os.environ,
 ) -> World:
     """Return the world as this process sees it. To be called on every rank, at the same place.
@@ -27,6 +28,9 @@ def world(
     chooses (one broadcast of a byte at each clean point, over a gloo group made here). Without one: what
     torchrun, SLURM or MPI says, and saves at fixed steps. Without either: a process alone.
 
+    `step_timeout`: seconds that a rank may keep the others waiting at a clean point, where they ask rank 0.
+    `sync_timeout` and `start_timeout` are those of `World`.
+
     Raises:
         ConfigError: the launcher's variables contradict each other.
     """
@@ -34,7 +38,7 @@ def world(
     if dist is not None:
         agree = None
         if dist.get_world_size() > 1:
-            agree = broadcaster(dist, timeout=sync_timeout)
+            agree = broadcaster(dist, timeout=step_timeout)
         return World(
             rank=dist.get_rank(),
             size=dist.get_world_size(),

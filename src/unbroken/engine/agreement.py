@@ -1,0 +1,76 @@
+"""When the ranks of a world save, and what they tell each other of a save that could not be begun.
+
+A save of several ranks needs all of them at the same point. Each comes to the same points in the same order, so
+what decides must be the same on all: a fixed number of steps, or rank 0's wish, asked for once at each point.
+
+Invariant: at each point every rank asks exactly once, or none does. A call that raised and is repeated asks no
+second time: the others have gone on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from unbroken.engine.schedule import Schedule
+from unbroken.engine.seat import Seat
+from unbroken.engine.world import World
+from unbroken.engine.writer import BackgroundWriter
+from unbroken.errors import UnbrokenError
+from unbroken.format.meta import Meta
+from unbroken.format.records import Position
+from unbroken.repo.follower import Follower
+from unbroken.types import Step
+
+
+class Agreement:
+    """Decides for one rank whether all of them save at a point."""
+
+    def __init__(self, world: World, schedule: Schedule) -> None:
+        self._world = world
+        self._schedule = schedule
+        self._over: int | None = None
+        """The step of a save that all ranks were to make, and that raised on this one."""
+
+    def reason(self, step: int, episodes: int, wish: str) -> str:
+        """Return why all ranks save at this point, an empty string if they do not. `wish` is this rank's own."""
+        over, self._over = self._over, None
+        if over == step:
+            return ""
+        agree = self._world.agree
+        if agree is not None:
+            return (wish or "asked for by rank 0") if agree(bool(wish)) else ""
+        # What one rank alone wants, or has failed to do, the others know nothing of.
+        due = self._schedule.due(step, episodes)
+        if due:
+            self._schedule.passed(step, episodes)  # over for all ranks, whatever becomes of it on this one
+        return due
+
+    def raised(self, step: int) -> None:
+        """The save of this step has raised here; for the other ranks the point is over."""
+        self._over = step
+
+
+def tell_not_begun(
+    seat: Seat,
+    writer: BackgroundWriter,
+    error: Exception,
+    *,
+    step: int,
+    segment: int,
+    position: Position,
+) -> None:
+    """Spare the other ranks their timeout: this one has no part in the save of a step, and why."""
+    reason = error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
+    meta = Meta(step=Step(step), segment=segment, position=position)
+    if isinstance(seat, Follower):
+        # Rank 0 may be about to give the order; it is answered in the background, where saves are.
+        with suppress(UnbrokenError):
+            writer.submit(f"step {step:,}", partial(_refuse, seat, meta, reason))
+    elif seat.coordinator is not None:
+        seat.coordinator.decline(meta, error)
+
+
+def _refuse(seat: Follower, meta: Meta, reason: str) -> None:
+    with suppress(UnbrokenError):  # the error itself was raised; the others will find out by themselves
+        seat.checkpoints.refuse(meta, reason)

@@ -1,0 +1,143 @@
+"""Ranks that come to the same points, and saves that fail on one of them: two engines as two threads over one run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.training import Training, source_of
+from unbroken.engine.agreement import Agreement
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.schedule import Every, Schedule
+from unbroken.engine.settings import Settings
+from unbroken.engine.world import World
+from unbroken.errors import NotCapturable, SaveFailed
+from unbroken.repo.repository import Repository
+
+SECONDS = 30.0
+
+
+class Group:
+    """A process group of two threads: what rank 0 says goes to both, and each must ask equally often."""
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2, timeout=SECONDS)
+        self._word = False
+
+    def agree(self, rank: int) -> Callable[[bool], bool]:
+        def ask(wish: bool) -> bool:
+            if rank == 0:
+                self._word = wish
+            self._barrier.wait()
+            word = self._word
+            self._barrier.wait()
+            return word
+
+        return ask
+
+
+def together(work: Callable[[int], None]) -> None:
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            work(rank)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "a rank hangs"
+    if errors:
+        raise errors[0]
+
+
+def engine_of_rank(rank: int, root: Path, group: Group | None, *, every: int) -> CheckpointEngine:
+    world = World(
+        rank=rank,
+        size=2,
+        replicated=(),
+        sync_timeout=SECONDS,
+        start_timeout=SECONDS,
+        agree=None if group is None else group.agree(rank),
+    )
+    settings = Settings(root=root, job="run", every=Every(steps=every), keep_last=50)
+    return CheckpointEngine(source_of(Training(seed=rank)), settings, world=world, environment={})
+
+
+def steps_of(root: Path) -> list[int]:
+    return sorted(commit.step for commit in Repository.open(root, "run").commits())
+
+
+@pytest.mark.parametrize("with_group", [True, False], ids=["asked", "by steps"])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_save_that_one_rank_cannot_begin_costs_that_save_alone(
+    tmp_path: Path, failing: int, *, with_group: bool
+) -> None:
+    group = Group() if with_group else None
+    told: dict[int, list[str]] = {0: [], 1: []}
+
+    def work(rank: int) -> None:
+        engine = engine_of_rank(rank, tmp_path, group, every=4)
+        engine.resume()
+        if rank == failing:
+            capture = engine._source.capture
+
+            def fails_once() -> object:
+                engine._source.capture = capture  # type: ignore[method-assign]
+                raise NotCapturable("The training holds a window.", place="training/window")
+
+            engine._source.capture = fails_once  # type: ignore[method-assign, assignment]
+        step = 0
+        while step < 14:
+            try:
+                engine.step(step)
+            except (SaveFailed, NotCapturable) as error:
+                told[rank].append(str(error))
+                continue  # as one does who goes on with the same iterator
+            step += 1
+            engine._writer.wait()  # as slow as a training
+        assert not engine._writer.failed
+        engine.save(14, reason="end of training", position="end")
+        engine.close()
+
+    together(work)
+    saved = steps_of(tmp_path)
+    assert {0, 12, 14} <= set(saved)
+    assert 4 not in saved
+    assert any("holds a window" in text for text in told[failing])
+    # The other one hears the reason, and from whom; nobody is accused of having come to another step.
+    other = told[1 - failing]
+    assert len(other) == 1
+    assert f"ank {failing}" in other[0]
+    assert "holds a window" in other[0]
+    assert not any("same steps" in text for text in (*told[0], *told[1]))
+
+
+def test_a_repeated_call_asks_no_second_time() -> None:
+    asked: list[bool] = []
+
+    def agree(wish: bool) -> bool:
+        asked.append(wish)
+        return wish
+
+    world = World(rank=0, size=2, agree=agree)
+    agreement = Agreement(world, Schedule(Every(steps=5), lambda: 0.0))
+    assert agreement.reason(5, 0, "due") == "due"
+    agreement.raised(5)
+    assert agreement.reason(5, 0, "the save before failed") == ""
+    assert agreement.reason(6, 0, "the save before failed") == "the save before failed"
+    assert asked == [True, True]
+
+
+def test_without_a_group_a_wish_of_one_rank_counts_for_nothing() -> None:
+    agreement = Agreement(World(rank=0, size=2), Schedule(Every(steps=5), lambda: 0.0))
+    assert agreement.reason(3, 0, "requested by the script") == ""
+    assert agreement.reason(5, 0, "") == "every 5 steps"
+    assert agreement.reason(5, 0, "") == ""

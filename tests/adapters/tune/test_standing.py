@@ -87,10 +87,3 @@ def test_a_relative_root_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="relative"):
         settings_of_trial(Settings(root="runs", job="trial"), {})
-
-
-def test_equal_configurations_have_one_name() -> None:
-    from unbroken.adapters.tune.trial import digest_of_config
-
-    assert digest_of_config({"a": 1, "b": [2.5]}) == digest_of_config({"b": [2.5], "a": 1})
-    assert digest_of_config({"a": 1}) != digest_of_config({"a": 2})

@@ -13,6 +13,8 @@ from unbroken.engine.settings import Settings
 from unbroken.errors import NoUsableCheckpoint, RunBusy
 from unbroken.format.pointer import Pointer
 
+from .drive import drive
+
 pytest.importorskip("ray.tune")
 torch: Any = pytest.importorskip("torch")
 
@@ -107,6 +109,28 @@ def test_an_exploit_is_made_once_and_a_restart_goes_on_with_it(tmp_path: Path) -
     # And a second one of the same checkpoint, which the scheduler's other configuration tells, is made.
     second = Started(tmp_path / "runs", "child", lr=0.6, given=given).close()
     assert second.report.origin
+
+
+def test_a_killed_clone_goes_on_whatever_lies_in_its_configuration(tmp_path: Path) -> None:
+    """Tune's record still holds the parent's pointer when a driver is killed."""
+    told = drive("clone.py", str(tmp_path), "3", expect=-9)
+    assert "goes on at step 2 as a clone of" in told
+    again = drive("clone.py", str(tmp_path), "0")
+    assert "goes on at step 5 from the newest checkpoint · the last process was killed" in again
+
+
+def test_a_record_that_knows_only_of_the_exploit_before_does_not_bring_it_back(tmp_path: Path) -> None:
+    """A driver may be killed before it has written down the newest exploit."""
+    first = parent(tmp_path)
+    Started(tmp_path / "runs", "child", lr=0.3, given=first).train(1).close()
+    other = Started(tmp_path / "runs", "other").train(6)
+    second = other.pointer(tmp_path / "second")
+    other.close()
+    clone = Started(tmp_path / "runs", "child", lr=0.6, given=second).train(1).close()
+    assert clone.step == 7
+    again = Started(tmp_path / "runs", "child", lr=0.3, given=first).close()
+    assert (again.report.step, again.report.origin) == (7, "")
+    assert torch.equal(again.weights, clone.weights)
 
 
 def test_a_parent_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 - Tune gives no checkpoint, or one of this trial: the run goes on from *its own newest* checkpoint. Tune's
   record may be older than that (a killed driver writes it every ten seconds at most), never newer.
 - Tune gives a checkpoint of another trial (an exploit of population based training): this run goes on as
-  a clone of it. That this was done stands in every checkpoint that follows, so a trial that is started
-  again with the same checkpoint and the same configuration goes on from where the clone has come to.
+  a clone of it. That this was done stands in every checkpoint that follows, beside the clones before it, so a
+  trial that is started again with the same checkpoint and the same configuration goes on from where it has come to.
 
 Not promised: anything for two trials that share a name; each is one writer.
 """
@@ -12,7 +12,6 @@ Not promised: anything for two trials that share a name; each is one writer.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import sys
@@ -20,10 +19,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ray import tune
 
+from unbroken.adapters.tune.configuration import digest_of_config
 from unbroken.adapters.tune.pointers import Pointers
 from unbroken.capture.tracked import Tracked
 from unbroken.engine.clone import Origin
@@ -37,6 +38,8 @@ from unbroken.repo.repository import Repository
 from unbroken.types import Digest
 
 LINEAGE = "lineage"
+_REMEMBERED = 8
+"""How many clones before the newest one are told from a wish that is new. Tune's record is behind by seconds."""
 
 
 def job_of_trial(name: str = "") -> str:
@@ -112,7 +115,7 @@ class Trial:
         lineage = self._lineage()
         origin = self._origin(pointer, lineage)
         if origin is not None and pointer is not None:
-            lineage = self._wish(pointer)
+            lineage = self._wish(pointer, after=lineage)
         if lineage:
             self.tracked.notes[LINEAGE] = lineage
         source = self.tracked.source()
@@ -133,18 +136,23 @@ class Trial:
             engine.close()
 
     def _origin(self, pointer: Pointer | None, lineage: Mapping[str, object]) -> Origin | None:
-        if pointer is None or pointer.job == self.settings.job or self._wish(pointer) == lineage:
+        if pointer is None or pointer.job == self.settings.job:
             return None
+        if _name(self._wish(pointer)) in _made(lineage):
+            return None  # and more has been trained since
         return Origin(
             root=pointer.root, job=pointer.job, sequence=pointer.sequence, digest=Digest(pointer.digest)
         )
 
-    def _wish(self, pointer: Pointer) -> dict[str, object]:
+    def _wish(
+        self, pointer: Pointer, *, after: Mapping[str, object] = MappingProxyType({})
+    ) -> dict[str, object]:
         return {
             "job": pointer.job,
             "sequence": int(pointer.sequence),
             "digest": str(pointer.digest),
             "config": self._config,
+            "earlier": _made(after)[:_REMEMBERED],
         }
 
     def _lineage(self) -> dict[str, object]:
@@ -159,6 +167,18 @@ class Trial:
             except CorruptObject:
                 continue  # the resume finds it damaged as well, and takes the next one
         return {}
+
+
+def _name(lineage: Mapping[str, object]) -> str:
+    """Return what tells one clone from another: the parent's checkpoint, and the configuration."""
+    told = "\n".join(str(lineage.get(part)) for part in ("job", "sequence", "digest", "config"))
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _made(lineage: Mapping[str, object]) -> list[str]:
+    """Return the clones that this trial was, from the newest back."""
+    earlier = lineage.get("earlier")
+    return [_name(lineage), *(earlier if isinstance(earlier, list) else ())] if lineage else []
 
 
 def _asides(report: ResumeReport, pointer: Pointer | None, job: str) -> tuple[str, ...]:
@@ -179,9 +199,3 @@ def _short(changes: tuple[str, ...]) -> tuple[str, ...]:
         place, _, what = change.partition(": ")
         found[f"{place.rpartition('/')[2]} {what.removesuffix(' (the new one is used)')}"] = None
     return tuple(found)
-
-
-def digest_of_config(config: Mapping[str, Any]) -> str:
-    """Return a name of a configuration: equal ones have the same, in every process."""
-    text = json.dumps(config, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

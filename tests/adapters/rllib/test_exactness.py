@@ -63,6 +63,11 @@ EVERY = [
     Case("sac", 0, 6, 3, SAC_COLD),
     Case("sac", 2, 6, 4, (SAC_COLD[0], (f"{THERE}/generators",))),
     Case("ppo_of_learners", 0, 4, 2, (("learners/<processes>/0/generators",),)),
+    Case("ppo_of_two_learners", 0, 4, 2, (("learners/<processes>/1/generators",),)),
+    Case("ppo_with_memory", 0, 4, 2, (("generators",),)),
+    Case("ppo_with_filter", 0, 4, 2),
+    Case("ppo_with_filter", 2, 4, 2),
+    Case("ppo_with_evaluation", 0, 4, 2),
     Case("ppo_of_agents", 0, 6, 3, (("generators",),)),
     Case("ppo_of_agents", 2, 4, 2, ((f"{THERE}/generators",),)),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.connectors.env_to_module.mean_std_filter import MeanStdFilter
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 
 BUFFER = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 150, "alpha": 0.6, "beta": 0.4}
@@ -59,6 +60,33 @@ def asynchronous(name: str, runners: int, learners: int, aggregators: int = 0) -
 def ppo_of_learners(runners: int, *, learners: int = 1) -> Any:
     """Train in remote learners."""
     return ppo(runners).learners(num_learners=learners, num_cpus_per_learner=0.5)
+
+
+def ppo_of_two_learners(runners: int) -> Any:
+    return ppo_of_learners(runners, learners=2)
+
+
+def ppo_with_memory(runners: int) -> Any:
+    """Train a recurrent network."""
+    return ppo(runners).rl_module(
+        model_config={**NET, "use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 4}
+    )
+
+
+def ppo_with_filter(runners: int) -> Any:
+    """Train on observations that a running mean and deviation normalise."""
+    return ppo(runners).env_runners(env_to_module_connector=mean_filter)
+
+
+def mean_filter(*_: Any, **__: Any) -> Any:
+    return MeanStdFilter()
+
+
+def ppo_with_evaluation(runners: int) -> Any:
+    config = ppo(runners)
+    return config.evaluation(
+        evaluation_interval=1, evaluation_duration=2, evaluation_duration_unit="episodes"
+    )
 
 
 def ppo_of_agents(runners: int) -> Any:

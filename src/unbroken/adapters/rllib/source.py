@@ -55,7 +55,10 @@ class AlgorithmSource(GraftSource):
             roots,
             driver_policy(),
             facts=self._known,
-            promises={ENVIRONMENTS: around.promise, RUNNERS: around.promise_of_runners},
+            promises={
+                ENVIRONMENTS: around.promise,
+                RUNNERS: worse(around.promise_of_runners, _promise_of_evaluation(algorithm)),
+            },
         )
 
     def capture(self) -> Snapshot:
@@ -113,6 +116,18 @@ class AlgorithmSource(GraftSource):
         if buffer is not None and hasattr(buffer, "get_num_timesteps"):
             known["buffer_rows"] = int(buffer.get_num_timesteps())
         return known
+
+
+def _promise_of_evaluation(algorithm: Any) -> Promise:
+    """Return what is promised of runners that evaluate in processes of their own."""
+    group = algorithm.eval_env_runner_group
+    if group is None or not group.num_remote_env_runners():
+        return Promise(Fidelity.EXACT)
+    reason = (
+        "evaluation in processes of their own: how many steps the training has sampled, as these runners were told,"
+        " can be an older number after a restart"
+    )
+    return Promise(Fidelity.APPROXIMATE, reason)
 
 
 def _lower(snapshot: Snapshot, components: Iterable[str], promise: Promise) -> None:

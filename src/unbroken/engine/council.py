@@ -1,19 +1,33 @@
 """How the ranks agree on a checkpoint before any of them touches a live object.
 
 The coordinator proposes one commit after the other, newest first. Each rank reads its whole part and plans
-its restore, then says whether it can. Only if all can do they go on with it; one damaged part sends all to the
-next older commit, and one that does not fit stops all.
+its restore, then says whether it can. Only if all can do they go on with it; a part that one cannot see or read
+sends all to the next older commit, and one that does not fit stops all. So does whatever else goes wrong on a
+rank before it could say anything: it leaves its reason in the place of an answer.
+
+Not promised: that a commit which was passed over is damaged. That is for rank 0 to find out by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import Literal, Protocol
 
-from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, UnbrokenError
+from unbroken.errors import (
+    CorruptObject,
+    NoUsableCheckpoint,
+    ObjectMissing,
+    RankMissing,
+    StateMismatch,
+    UnbrokenError,
+)
+from unbroken.format import layout
 from unbroken.format.ranks import Ballot, Verdict
-from unbroken.repo.coordinator import Coordinator
+from unbroken.format.records import Commit
+from unbroken.repo.coordinator import Coordinator, reason_of
 from unbroken.repo.follower import Follower
+from unbroken.types import Sequence
 
 
 class Council(Protocol):
@@ -27,9 +41,9 @@ class Council(Protocol):
         """This process can go on with it; return when all can.
 
         Raises:
-            CorruptObject: the part of another is damaged: the next older commit is to be tried.
+            CorruptObject: another cannot use its part: the next older commit is to be tried.
             StateMismatch: what another has saved does not fit there.
-            RankMissing: another says nothing in time.
+            RankMissing: another says nothing in time, or cannot go on for a reason of its own.
         """
         ...
 
@@ -58,6 +72,17 @@ class Alone:
     def end(self, error: Exception) -> None: ...
 
 
+class Doubted(CorruptObject):
+    """Other ranks cannot use their parts of a commit, by their own account.
+
+    `damaged` are those who have read theirs and found damage. The others do not even see the commit.
+    """
+
+    def __init__(self, message: str, *, damaged: Iterable[int]) -> None:
+        super().__init__(message)
+        self.damaged = tuple(damaged)
+
+
 class Chair:
     """The coordinator's voice."""
 
@@ -74,30 +99,22 @@ class Chair:
     def ready(self) -> None:
         ballots = self._coordinator.ballots()
         refused = {rank: ballot for rank, ballot in ballots.items() if ballot.vote == "refused"}
-        damaged = {rank: ballot for rank, ballot in ballots.items() if ballot.vote == "damaged"}
+        unable = {rank: ballot for rank, ballot in ballots.items() if ballot.vote in ("unseen", "damaged")}
         if refused:
-            reasons = [f"rank {rank}: {ballot.reason}" for rank, ballot in refused.items()]
-            self._decide(Verdict(decision="stop", reason="; ".join(reasons)))
-            raise StateMismatch(
-                f"The checkpoint cannot be restored on {_who(refused)}; nothing was touched on any rank.",
-                hint="Start with the former settings, or use another run.",
-                differences=[
-                    f"rank {rank}: {line}"
-                    for rank, ballot in refused.items()
-                    for line in (ballot.differences or [ballot.reason])
-                ],
+            self._decide(Verdict(decision="stop", reason=_said(refused)))
+            raise _refusal(refused)
+        if unable:
+            self._decide(Verdict(decision="next", reason=_said(unable)))
+            raise Doubted(
+                _said(unable), damaged=(rank for rank, ballot in unable.items() if ballot.vote == "damaged")
             )
-        if damaged:
-            reason = "; ".join(f"rank {rank}: {ballot.reason}" for rank, ballot in damaged.items())
-            self._decide(Verdict(decision="next", reason=reason))
-            raise CorruptObject(reason)
         self._decide(Verdict(decision="go"))
 
     def failed(self, error: Exception) -> None:
         if not self._open:
             return  # all have heard already
         older = isinstance(error, (CorruptObject, ObjectMissing))
-        self._decide(Verdict(decision="next" if older else "stop", reason=f"rank 0: {_message(error)}"))
+        self._decide(Verdict(decision="next" if older else "stop", reason=f"rank 0: {reason_of(error)}"))
 
     def end(self, error: Exception) -> None:
         if self._over:
@@ -105,16 +122,20 @@ class Chair:
         with suppress(UnbrokenError):  # they wait in vain then; the error that is on its way says more
             if not self._open:
                 self.propose(0)  # which nobody has to read anything for
-            self._decide(Verdict(decision="stop", reason=f"rank 0: {_message(error)}"))
+            self._decide(Verdict(decision="stop", reason=f"rank 0: {reason_of(error)}"))
 
     def _decide(self, verdict: Verdict) -> None:
+        self._coordinator.decide(verdict)  # if it cannot be told it is still to be told
         self._open = False
         self._over = verdict.decision != "next"
-        self._coordinator.decide(verdict)
 
 
 class PassedOver(CorruptObject):
     """The ranks do not go on with this proposal: another one comes."""
+
+
+class Unseen(ObjectMissing):
+    """What rank 0 proposes does not show on this rank."""
 
 
 class Member:
@@ -123,6 +144,8 @@ class Member:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._asked = False
+        self._over = False
+        """Whether this rank has nothing more to say: all have agreed, or stop."""
 
     def heard(self) -> int:
         """Wait for the coordinator's next proposal: the number of a commit, 0 for a fresh start.
@@ -132,31 +155,54 @@ class Member:
         """
         return self._follower.proposal().sequence
 
+    def commit(self, sequence: int) -> Commit:
+        """Return the commit of this number.
+
+        Raises:
+            Unseen: it does not show here, however long it is looked for.
+            CorruptObject: its record is damaged.
+        """
+        found = self._follower.commit(Sequence(sequence))
+        if found is None:
+            key = layout.commit(Sequence(sequence))
+            raise Unseen(f"{key}, which rank 0 reads, does not show here.", key=key)
+        return found
+
     def propose(self, sequence: int) -> None:
         """It answers proposals and makes none."""
         self._asked = True
 
     def ready(self) -> None:
-        self._asked = False
         self._follower.vote(Ballot(vote="ready"))
+        self._asked = False
         self._heed()
 
     def failed(self, error: Exception) -> None:
         if not self._asked:
             return  # it has answered
-        self._asked = False
         if isinstance(error, (CorruptObject, ObjectMissing)):
-            self._follower.vote(Ballot(vote="damaged", reason=_message(error)))
+            vote: Literal["unseen", "damaged"] = "unseen" if isinstance(error, Unseen) else "damaged"
+            self._follower.vote(Ballot(vote=vote, reason=reason_of(error)))
+            self._asked = False
             self._heed()
             return
-        differences = list(error.differences) if isinstance(error, StateMismatch) else []
-        self._follower.vote(Ballot(vote="refused", reason=_message(error), differences=differences))
+        self._refuse(error)
 
     def end(self, error: Exception) -> None:
-        """It is for rank 0 to end the search."""
+        """This rank goes no further: rank 0 hears why, at the proposal that is open or at the next one."""
+        if self._over:
+            return
+        with suppress(UnbrokenError):  # the error that is on its way says more
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        differences = list(error.differences) if isinstance(error, StateMismatch) else []
+        self._follower.leave(Ballot(vote="refused", reason=reason_of(error), differences=differences))
+        self._asked, self._over = False, True
 
     def _heed(self) -> None:
         verdict = self._follower.verdict()
+        self._over = verdict.decision != "next"
         if verdict.decision == "next":
             raise PassedOver(verdict.reason)
         if verdict.decision == "stop":
@@ -167,11 +213,25 @@ class Member:
             )
 
 
-def _message(error: Exception) -> str:
-    if isinstance(error, NoUsableCheckpoint):
-        return " ".join([error.message, *error.reasons])
-    return error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
+def _said(ballots: dict[int, Ballot]) -> str:
+    return "; ".join(f"rank {rank}: {ballots[rank].reason}" for rank in sorted(ballots))
 
 
-def _who(ranks: dict[int, Ballot]) -> str:
-    return ", ".join(f"rank {rank}" for rank in sorted(ranks))
+def _refusal(ballots: dict[int, Ballot]) -> StateMismatch | RankMissing:
+    """Return the error of ranks that cannot go on: what was saved does not fit there, or something else is wrong."""
+    who = ", ".join(f"rank {rank}" for rank in sorted(ballots))
+    if not any(ballot.differences for ballot in ballots.values()):
+        return RankMissing(
+            f"The run cannot go on, and nothing was touched on any rank. {_said(ballots)}",
+            hint=f"Remove the cause on {who}, then start all ranks again.",
+            ranks=sorted(ballots),
+        )
+    return StateMismatch(
+        f"The checkpoint cannot be restored on {who}; nothing was touched on any rank.",
+        hint="Start with the former settings, or use another run.",
+        differences=[
+            f"rank {rank}: {line}"
+            for rank in sorted(ballots)
+            for line in (ballots[rank].differences or [ballots[rank].reason])
+        ],
+    )

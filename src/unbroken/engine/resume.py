@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from unbroken.engine import fingerprint as prints
-from unbroken.engine.council import Alone, Council, Member, PassedOver
+from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 from unbroken.engine.recovery import (
     Attempt,
@@ -29,11 +29,10 @@ from unbroken.engine.recovery import (
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
-from unbroken.engine.share import load_share
+from unbroken.engine.share import find_damage, load_share
 from unbroken.engine.source import Source
 from unbroken.engine.world import World
-from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch
-from unbroken.format import layout
+from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, StoreError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
 from unbroken.repo.lock import read_lease
@@ -92,17 +91,17 @@ class Resumption:
         self, *, versions: Mapping[str, str], fingerprint: Mapping[str, str], seconds: float
     ) -> ResumeReport:
         """Return the report; where the surroundings changed no part is exact any more."""
-        warnings: tuple[str, ...] = ()
-        promises = dict(self.promises)
+        warnings: list[str] = []
+        inexact: list[str] = []
         if self.meta is not None:
+            inexact += self.meta.inexact
             saved = {name: str(value) for name, value in self.meta.fingerprint.items()}
             differing = prints.differences(saved, fingerprint, self.meta.versions, versions)
-            warnings = tuple(f"{phrase}: {LOW_BITS}" for phrase in differing)
-            if differing:
-                promises = lowered(promises, f"{LOW_BITS}: {differing[0]}")
+            warnings += [f"{phrase}: {LOW_BITS}" for phrase in differing]
+            inexact += [f"{LOW_BITS}: {phrase}" for phrase in differing]
         if self.inexact:
-            promises = lowered(promises, self.inexact)
-            warnings = (*warnings, f"{self.inexact}; the run is no longer exact")
+            warnings.append(f"{self.inexact}; the run is no longer exact")
+            inexact.append(self.inexact)
         return ResumeReport(
             tier=self.tier,
             fault=self.fault,
@@ -113,8 +112,9 @@ class Resumption:
             segment=self.segment,
             changes=self.changes,
             reasons=self.reasons,
-            warnings=warnings,
-            promises=promises,
+            warnings=tuple(warnings),
+            promises=lowered(self.promises, inexact),
+            inexact=tuple(dict.fromkeys(inexact)),
             facts=self.facts,
             steps_lost=self.steps_lost,
             seconds=seconds,
@@ -171,6 +171,7 @@ def resume_run(
     attempts = Attempts(
         repository, source, settings, source.skeleton(), rebuilder, segment, world, council or Alone()
     )
+    spared: set[Sequence] = set()
     while True:
         plan = plan_recovery(evidence, wish)
         attempt = plan.first
@@ -184,15 +185,20 @@ def resume_run(
             result = attempts.make(attempt)
         except (CorruptObject, ObjectMissing) as error:
             evidence = _with_failure(evidence, attempt, error)
+            if isinstance(error, Doubted) and not _confirmed(repository, attempt, error, world):
+                assert attempt.commit is not None
+                spared.add(attempt.commit.sequence)
             continue
-        damage = (*evidence.damaged.values(), *evidence.unreadable)
+        # What others cannot use and rank 0 can read is passed over and stays: it may be whole.
+        condemned = {number: why for number, why in evidence.damaged.items() if number not in spared}
+        damage = (*condemned.values(), *evidence.unreadable)
         reasons = (*plan.obstacles, *evidence.unreadable)
         return replace(
             result,
             plan=plan,
             fault=with_damage(classify(traces), damage),
             reasons=reasons,
-            damaged=frozenset(evidence.damaged),
+            damaged=frozenset(condemned),
             steps_lost=_steps_lost(traces, result),
             where=settings.where,
         )
@@ -214,19 +220,40 @@ def follow_run(
     attempts = Attempts(repository, source, settings, source.skeleton(), None, segment, world, council)
     while True:
         sequence = council.heard()
-        commits = repository.commits()
-        commit = next((found for found in commits if found.sequence == sequence), None)
         try:
-            if sequence and commit is None:
-                council.propose(sequence)
-                council.failed(ObjectMissing(f"Commit {sequence} is not there.", key=layout.COMMITS))
-                continue
-            tier = Tier.FRESH if commit is None else (Tier.NEWEST if commit is commits[0] else Tier.OLDER)
-            attempt = Attempt(tier, commit)
+            council.propose(sequence)
+            try:
+                attempt = _attempt(repository, council, sequence)
+            except Exception as error:
+                council.failed(error)
+                raise
             result = attempts.make(attempt)
         except PassedOver:
             continue
         return replace(result, plan=RecoveryPlan((attempt,)), where=settings.where)
+
+
+def _attempt(repository: Repository, council: Member, sequence: int) -> Attempt:
+    """Return the attempt that rank 0 has proposed."""
+    if not sequence:
+        return Attempt(Tier.FRESH, None)
+    commit = council.commit(sequence)
+    newest = max((found.sequence for found in repository.commits()), default=0)
+    return Attempt(Tier.OLDER if newest > sequence else Tier.NEWEST, commit)
+
+
+def _confirmed(repository: Repository, attempt: Attempt, doubt: Doubted, world: World | None) -> bool:
+    """Whether rank 0 finds damage, too, where others say that they have found some.
+
+    Nobody else may condemn a commit: a rank sees the store by a view of its own, which may lag behind or be
+    broken, and what is condemned is deleted.
+    """
+    assert world is not None
+    assert attempt.commit is not None
+    try:
+        return any(find_damage(repository, attempt.commit, world, rank) for rank in doubt.damaged)
+    except StoreError:
+        return False
 
 
 def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from unbroken.engine.world import World
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format.manifest import Manifest
 from unbroken.format.records import Commit
+from unbroken.repo.fault import ObjectFault
 from unbroken.repo.repository import Repository
 from unbroken.state.parts import split_name, view
 from unbroken.state.snapshot import Snapshot
@@ -57,6 +58,19 @@ def load_share(repository: Repository, commit: Commit, world: World | None) -> S
     names = tuple(_wanted(manifest, me))
     snapshot = view(repository.load(commit, names), me.rank)
     return Share(snapshot, names, _birth(manifest, commit, me), changed_size(len(manifest.ranks), me))
+
+
+def find_damage(repository: Repository, commit: Commit, world: World, rank: int) -> list[ObjectFault]:
+    """Return what is wrong with the part of a checkpoint that is for one rank of the world; nothing is kept.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    try:
+        manifest = repository.manifest(commit)
+    except CorruptObject:
+        return repository.verify(commit)
+    return repository.verify(commit, [*_wanted(manifest, replace(world, rank=rank))])
 
 
 def _wanted(manifest: Manifest, me: World) -> Iterable[str]:

@@ -12,7 +12,7 @@ from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.resume import Resumption, follow_run, resume_run
 from unbroken.engine.seat import Seat, voice_of
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import Source
+from unbroken.engine.source import RemembersRows, Source
 from unbroken.engine.warnings import CompanionLeftWarning
 from unbroken.engine.world import World
 from unbroken.errors import CorruptObject
@@ -60,9 +60,17 @@ def find_start(
             council.end(error)  # the others wait for the next proposal
             raise
     assert world is not None
-    found = follow_run(repository, source, settings, segment=segment, world=world, council=Member(seat))
-    if found.commit is not None:
-        seat.checkpoints.build_on(found.commit, found.components)
+    member = Member(seat)
+    try:
+        found = follow_run(repository, source, settings, segment=segment, world=world, council=member)
+    except Exception as error:
+        member.end(error)  # rank 0 waits for an answer
+        raise
+    if found.commit is None or seat.checkpoints.build_on(found.commit, found.components):
+        return found
+    # All have gone on by now, and nothing is lost: the first save writes everything.
+    if isinstance(source, RemembersRows):
+        source.forget()
     return found
 
 

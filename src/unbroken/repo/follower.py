@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from unbroken.errors import RankMissing, StoreUnavailable
+from unbroken.errors import ObjectMissing, RankMissing, StoreUnavailable
 from unbroken.format import layout, ranks, wire
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.ranks import Admission, Ballot, Hello, Proposal, Verdict
-from unbroken.format.records import HistoryRecord
+from unbroken.format.records import Commit, HistoryRecord
 from unbroken.repo import birth, fencing, keys, names
 from unbroken.repo.coordinator import Ranks
 from unbroken.repo.lock import read_lease
+from unbroken.repo.log import read_commit
 from unbroken.repo.process import Process
 from unbroken.repo.rank_writer import RankWriter
-from unbroken.repo.rendezvous import Patience, Rendezvous, read
+from unbroken.repo.rendezvous import AGREEING, Limit, Patience, Rendezvous, read
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, say
-from unbroken.types import Digest, Epoch, Step, WriteId
+from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
 
 
 def _token() -> str:
@@ -39,14 +41,17 @@ def _token() -> str:
 class Follower:
     """One rank but the first. Comes from `join`."""
 
-    def __init__(self, meeting: Rendezvous, writer: RankWriter, *, job: str, start_timeout: float) -> None:
+    def __init__(self, meeting: Rendezvous, writer: RankWriter, *, job: str, start: Limit) -> None:
         self.job = job
         self.rank = writer.rank
         self.checkpoints = writer
         """What writes its parts of checkpoints."""
         self._meeting = meeting
-        self._start_timeout = start_timeout
-        self._proposals = 0
+        self._start_limit = start
+        self._heard = 0
+        """So many proposals have come."""
+        self._answered = 0
+        """The last one that this rank has said something to."""
 
     @property
     def epoch(self) -> Epoch:
@@ -61,31 +66,53 @@ class Follower:
             RankMissing: it does not come in time.
             Fenced: the run was taken over.
         """
-        self._proposals += 1
-        return self._await_start("proposal.json", Proposal)
+        found = self._await_start(self._heard + 1, "proposal.json", Proposal)
+        self._heard += 1
+        return found
+
+    def commit(self, sequence: Sequence) -> Commit | None:
+        """Return the record of a commit that rank 0 sees; None if it does not show here in time.
+
+        It is asked for by its name: a listing may lag behind, and what another machine has written may, too.
+
+        Raises:
+            CorruptObject: the record is damaged.
+        """
+        # Rank 0 waits for the answer, and must still have time to hear it.
+        seconds = min(self._meeting.timeout, self._start_limit.seconds / 2)
+
+        def look() -> Commit | None:
+            with suppress(ObjectMissing):
+                return read_commit(self._meeting.store, layout.commit(sequence))
+            return None
+
+        return self._meeting.patience.until(look, seconds=seconds)
 
     def vote(self, ballot: Ballot) -> None:
-        """Say what this rank thinks of the proposal."""
-        self._meeting.say(ranks.of_rank(self._start(), self.rank), ballot)
+        """Say what this rank thinks of the proposal; before one has come, of the next one, whatever it will be."""
+        number = max(self._heard, self._answered + 1)
+        self._meeting.say(ranks.of_rank(ranks.start(self.epoch, number), self.rank), ballot)
+        self._answered = number
+
+    def leave(self, ballot: Ballot) -> None:
+        """Vote, and take no further part: it stands for whatever else has been proposed meanwhile."""
+        self.vote(ballot)
+        # Rank 0 in turn looks back at such a word when it has decided to propose something else.
+        while True:
+            place = ranks.start(self.epoch, self._answered)
+            verdict = self._meeting.hear(f"{place}/verdict.json", Verdict)
+            if verdict is None or verdict.decision != "next":
+                return
+            self.vote(ballot)
 
     def verdict(self) -> Verdict:
         """Wait for what becomes of the proposal."""
-        return self._await_start("verdict.json", Verdict)
+        return self._await_start(self._heard, "verdict.json", Verdict)
 
-    def _start(self) -> str:
-        return ranks.start(self.epoch, self._proposals)
-
-    def _await_start(self, name: str, kind: type[wire.R]) -> wire.R:
-        meeting = self._meeting
-        key = f"{self._start()}/{name}"
-        found = meeting.patience.until(lambda: meeting.hear(key, kind), seconds=self._start_timeout)
-        if found is None:
-            raise RankMissing(
-                f"Rank 0 did not say within {self._start_timeout:g} seconds from where to go on.",
-                hint="Look at what rank 0 is doing; allow more time with start_timeout if it was only slow.",
-                ranks=(0,),
-            )
-        return found
+    def _await_start(self, number: int, name: str, kind: type[wire.R]) -> wire.R:
+        return self._meeting.await_word(
+            f"{ranks.start(self.epoch, number)}/{name}", kind, doing=AGREEING, within=self._start_limit
+        )
 
     # In the place of a RunWriter
 
@@ -149,7 +176,7 @@ class _Knock:
                     if found.refusal:
                         raise RankMissing(
                             f"Rank 0 has not begun. {found.refusal}",
-                            hint="Start all ranks, with the same root, the same job and the same number of them.",
+                            hint="Remove the cause, then start all ranks, with the same root, job and number of them.",
                             ranks=found.ranks,
                         )
                     return found
@@ -201,7 +228,8 @@ def join(
     found = patience.until(knock.look, seconds=about.start_timeout)
     if found is None:
         raise RankMissing(
-            f"Rank 0 did not take in rank {rank} within {about.start_timeout:g} seconds.{knock.what_is_wrong()}",
+            f"Rank 0 did not take in rank {rank} within {about.start_timeout:g} seconds.{knock.what_is_wrong()}"
+            f"{f' {about.origin}.' if about.origin else ''}",
             hint="Start all ranks, with the same root, the same job and the same number of them.",
             ranks=(0,),
         )
@@ -223,4 +251,4 @@ def join(
         token=token,
         signing_key=signing_key,
     )
-    return Follower(meeting, writer, job=job, start_timeout=about.start_timeout)
+    return Follower(meeting, writer, job=job, start=about.start)

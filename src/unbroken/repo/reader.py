@@ -105,11 +105,11 @@ class Reader:
         """Return one component's document, compared with the manifest."""
         return self._document(self._file_names([component])[component])
 
-    def verify(self) -> list[ObjectFault]:
-        """Return everything that is wrong with the checkpoint."""
-        return list(self._faults())
+    def verify(self, components: Collection[str] | None = None) -> list[ObjectFault]:
+        """Return everything that is wrong with the checkpoint, or with what some of its components need."""
+        return list(self._faults(components))
 
-    def _faults(self) -> Iterator[ObjectFault]:
+    def _faults(self, components: Collection[str] | None) -> Iterator[ObjectFault]:
         key = layout.commit(self._commit.sequence)
         try:
             # As bytes: a metric may be NaN, which equals nothing.
@@ -132,8 +132,12 @@ class Reader:
             yield ObjectFault("", self._key(layout.META), manifest.meta, error.message)
         self._index.refresh()
         user: dict[str, str] = {}
-        sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
+        sizes: dict[Digest, int] = {}
+        if components is None:
+            sizes = {Digest(digest): size for digest, size in manifest.blobs.items()}
         for name, entry in manifest.documents.items():
+            if components is not None and entry.component not in components:
+                continue
             try:
                 for ref in self._document(name).blobs:
                     for digest, size in self._blobs_of(ref):

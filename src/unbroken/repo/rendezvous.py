@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 WRITING = "writing a checkpoint together"
 """What ranks do from the order to the outcome of a save."""
+AGREEING = "agreeing on where to go on from"
+"""What ranks do from the first proposal to the last verdict of a start."""
 
 FENCE_SECONDS = 1.0
 """So often one who waits looks whether the run was taken over meanwhile."""
@@ -54,6 +56,14 @@ class Patience:
                 return found
             self.sleep(min(pause, left))
             pause = min(pause * 1.5, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many seconds to wait, and the option by which a person allows more."""
+
+    seconds: float
+    option: str = "sync_timeout"
 
 
 @dataclass(slots=True)
@@ -93,17 +103,28 @@ class Rendezvous:
             self._look_for_fence()
         return found
 
-    def await_word(self, key: str, kind: type[wire.R], *, doing: str) -> wire.R:
+    @property
+    def limit(self) -> Limit:
+        """How long a word may take where nothing else is said."""
+        return Limit(self.timeout)
+
+    def await_word(self, key: str, kind: type[wire.R], *, doing: str, within: Limit | None = None) -> wire.R:
         """Wait for a word of the coordinator.
 
         Raises:
             RankMissing: it does not come in time.
             Fenced: the run was taken over.
         """
-        found = self.patience.until(lambda: self.hear(key, kind), seconds=self.timeout)
+        limit = within or self.limit
+        found = self.patience.until(lambda: self.hear(key, kind), seconds=limit.seconds)
         if found is None:
-            raise missing([0], doing=doing, seconds=self.timeout)
+            raise missing([0], doing=doing, within=limit)
         return found
+
+    def heard(self, place: str, kind: type[wire.R], of: Collection[int]) -> dict[int, wire.R]:
+        """Return what those of these ranks have said below `place` that have said it by now."""
+        said = {rank: read(self.store, ranks.of_rank(place, rank), kind) for rank in self._new(place, of, ())}
+        return {rank: record for rank, record in said.items() if record is not None}
 
     def gather(
         self,
@@ -112,30 +133,31 @@ class Rendezvous:
         of: Collection[int],
         *,
         doing: str,
-        seconds: float | None = None,
+        within: Limit | None = None,
         found: dict[int, wire.R] | None = None,
     ) -> dict[int, wire.R]:
         """Wait until each of these ranks has left a word below `place`; `found` is filled in meanwhile.
 
         Raises:
-            RankMissing: some do not in time; it names them.
+            RankMissing: some do not in time, or their word is that of another one; it names them.
             Fenced: the run was taken over.
         """
-        seconds = self.timeout if seconds is None else seconds
+        limit = within or self.limit
         found = {} if found is None else found
 
         def look() -> bool | None:
             for rank in self._new(place, of, found):
                 record = read(self.store, ranks.of_rank(place, rank), kind)
                 if record is not None:
+                    _check_speaker(record, rank)
                     found[rank] = record
             if len(found) == len(of):
                 return True
             self._look_for_fence()
             return None
 
-        if self.patience.until(look, seconds=seconds) is None:
-            raise missing(sorted(set(of) - found.keys()), doing=doing, seconds=seconds)
+        if self.patience.until(look, seconds=limit.seconds) is None:
+            raise missing(sorted(set(of) - found.keys()), doing=doing, within=limit)
         return found
 
     def _new(self, place: str, of: Collection[int], found: Collection[int]) -> Iterable[int]:
@@ -160,11 +182,21 @@ def read(store: ByteStore, key: str, kind: type[wire.R]) -> wire.R | None:
         return None
 
 
-def missing(late: Collection[int], *, doing: str, seconds: float) -> RankMissing:
+def _check_speaker(record: wire.Record, rank: int) -> None:
+    """Raise where a record that says of itself whose it is lies under another rank's name."""
+    if isinstance(record, (ranks.Hello, ranks.RankRecord, ranks.Finding)) and record.rank != rank:
+        raise RankMissing(
+            f"What stands in the place of rank {rank} is a word of rank {record.rank}.",
+            hint="Give every process a rank of its own, and start all ranks again.",
+            ranks=(rank,),
+        )
+
+
+def missing(late: Collection[int], *, doing: str, within: Limit) -> RankMissing:
     """Return the error that names the ranks that have said nothing."""
     who = f"rank {next(iter(late))}" if len(late) == 1 else f"the ranks {', '.join(map(str, late))}"
     return RankMissing(
-        f"While {doing}, {who} said nothing for {seconds:g} seconds.",
-        hint="Look at what that process is doing; allow more time with sync_timeout if it was only slow.",
+        f"While {doing}, {who} said nothing for {within.seconds:g} seconds.",
+        hint=f"Look at what that process is doing; allow more time with {within.option} if it was only slow.",
         ranks=late,
     )

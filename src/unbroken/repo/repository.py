@@ -155,9 +155,10 @@ class Repository:
         """
         return Reader(self.store, self._index, commit).contents(refs)
 
-    def verify(self, commit: Commit) -> list[ObjectFault]:
-        """Read every object of a commit and return what is wrong; an empty list if nothing is."""
-        return Reader(self.store, self._index, commit).verify()
+    def verify(self, commit: Commit, components: Collection[str] | None = None) -> list[ObjectFault]:
+        """Read every object of a commit, or of some of its components, and return what is wrong; an empty list if
+        nothing is."""
+        return Reader(self.store, self._index, commit).verify(components)
 
     def signature_valid(self, commit: Commit, *, key: bytes | None = None) -> bool | None:
         """Whether the checkpoint was written by a holder of our key.

@@ -105,9 +105,14 @@ class RunWriter:
                 ranks=ranks,
             )
             # Here nobody but a dead or a fenced process can have temporary files, or another rank.
-            writer._take_pen(temporary_seconds=0.0 if ranks is None else TEMPORARY_SECONDS)
-            if writer.coordinator is not None:
-                writer.coordinator.admit()
+            try:
+                writer._take_pen(temporary_seconds=0.0 if ranks is None else TEMPORARY_SECONDS)
+                if writer.coordinator is not None:
+                    writer.coordinator.admit()
+            except Exception as error:
+                if writer.coordinator is not None:
+                    writer.coordinator.refuse(error)
+                raise
         except BaseException:
             lock.release()
             raise

@@ -16,6 +16,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.world import World
 from unbroken.errors import NotCapturable, SaveFailed
 from unbroken.repo.repository import Repository
+from unbroken.types import Fidelity
 
 SECONDS = 30.0
 
@@ -141,3 +142,28 @@ def test_without_a_group_a_wish_of_one_rank_counts_for_nothing() -> None:
     assert agreement.reason(3, 0, "requested by the script") == ""
     assert agreement.reason(5, 0, "") == "every 5 steps"
     assert agreement.reason(5, 0, "") == ""
+
+
+def test_what_another_number_of_ranks_has_cost_is_not_forgotten(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        engine = engine_of_rank(rank, tmp_path, None, every=4)
+        assert engine.resume().inexact == ()
+        engine.save(4, reason="here", wait=True)
+        engine.close()
+
+    together(work)
+    alone = Settings(root=tmp_path, job="run", every=Every(steps=4))
+    for step in (8, 12):
+        engine = CheckpointEngine(source_of(Training(seed=0)), alone, environment={})
+        report = engine.resume()
+        assert report.step == step - 4
+        assert report.inexact == (
+            "the number of ranks was 2 and is 1: what rank 1 had of its own is left out",
+        )
+        assert {promise.fidelity for promise in report.promises.values()} == {Fidelity.APPROXIMATE}
+        engine.save(step, reason="here", wait=True)
+        engine.close()
+    repository = Repository.open(tmp_path, "run")
+    meta = repository.meta(repository.commits()[0])
+    assert meta.inexact == list(report.inexact)
+    assert {kept.fidelity for kept in meta.fidelity.values()} == {Fidelity.APPROXIMATE}

@@ -68,5 +68,5 @@ def test_a_finished_run_that_was_given_more_steps_says_both_ends() -> None:
 
 
 def test_other_surroundings_leave_nothing_exact_and_nothing_better() -> None:
-    found = lowered({"a": EXACT, "b": NEARLY}, "another CPU")
+    found = lowered({"a": EXACT, "b": NEARLY}, ["another CPU"])
     assert found == {"a": Promise(Fidelity.APPROXIMATE, "another CPU"), "b": NEARLY}

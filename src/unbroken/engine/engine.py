@@ -38,7 +38,7 @@ from unbroken.engine.metadata import Circumstances, describe, last_line
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
-from unbroken.engine.report import ResumeReport
+from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.resume import Resumption, read_traces
 from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
@@ -123,6 +123,7 @@ class CheckpointEngine(ReadsRun):
         self._handed = False
         """Whether the save that was begun last is the writer's by now."""
         self._closed = False
+        self._inexact: tuple[str, ...] = ()
         self._birth = ""
         """Name of the birth document that the settings of this process go with."""
         self._sick_from_birth: frozenset[str] | None = None
@@ -215,6 +216,7 @@ class CheckpointEngine(ReadsRun):
         report = found.report(
             versions=self._versions, fingerprint=self._fingerprint, seconds=self._clock() - started
         )
+        self._inexact = report.inexact
         run.append_history(
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
@@ -327,6 +329,7 @@ class CheckpointEngine(ReadsRun):
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
         snapshot = self._source.capture()
+        snapshot.promises = lowered(snapshot.promises, self._inexact)
         self._finish_touching()
         # If the process ends from here on, the next one knows what was under way. The disk works while the
         # state is copied, which needs no turn with Python's lock.
@@ -358,6 +361,7 @@ class CheckpointEngine(ReadsRun):
             fingerprint=self._fingerprint,
             seconds_blocked=self._clock() - started,
             birth=self._birth,
+            inexact=self._inexact,
         )
         order = Order(
             meta=describe(snapshot, circumstances),

@@ -37,6 +37,7 @@ class Circumstances:
     fingerprint: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds_blocked: float = 0.0
     birth: str = ""
+    inexact: Sequence[str] = ()
 
 
 def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
@@ -73,6 +74,7 @@ def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
         },
         seconds_blocked=about.seconds_blocked,
         birth=about.birth,
+        inexact=list(about.inexact),
         bytes=sum(component.nbytes for component in snapshot.components.values()),
         counters=counters,
         notes=notes,

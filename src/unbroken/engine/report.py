@@ -6,7 +6,7 @@ behind the exact ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
@@ -57,6 +57,8 @@ class ResumeReport:
     goes_on_to: int | None = None
     origin: str = ""
     """The checkpoint of another run that this one was cloned from."""
+    inexact: tuple[str, ...] = ()
+    """What has set the run apart from an undisturbed one, at this start or at one before."""
 
     @property
     def restored(self) -> bool:
@@ -133,7 +135,9 @@ def _exactness(promises: Mapping[str, Promise]) -> str:
     return f"exact: {', '.join(exact) or 'nothing'}; not exact: {', '.join(inexact)}"
 
 
-def lowered(promises: Mapping[str, Promise], reason: str) -> dict[str, Promise]:
-    """Return the promises of an environment that may compute other low bits."""
-    low = Promise(Fidelity.APPROXIMATE, reason)
+def lowered(promises: Mapping[str, Promise], reasons: Sequence[str]) -> dict[str, Promise]:
+    """Return the promises of a run that something has set apart from an undisturbed one; the first reason is told."""
+    if not reasons:
+        return dict(promises)
+    low = Promise(Fidelity.APPROXIMATE, reasons[0])
     return {name: worse(promise, low) for name, promise in promises.items()}

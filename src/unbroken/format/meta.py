@@ -42,6 +42,8 @@ class Meta(Owner, frozen=True, kw_only=True, tag="meta"):
     """Bytes in blobs, uncompressed, shared ones included."""
     birth: BirthField = ""
     """The birth document that the settings in this checkpoint go with, as `RunWriter.write_birth` named it."""
+    inexact: list[str] = []
+    """What has set this run apart from an undisturbed one since it began, in the order in which it came."""
     counters: dict[str, Any] = {}
     notes: list[str] = []
 

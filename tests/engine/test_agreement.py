@@ -14,7 +14,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.schedule import Every, Schedule
 from unbroken.engine.settings import Settings
 from unbroken.engine.world import World
-from unbroken.errors import NotCapturable, SaveFailed
+from unbroken.errors import ConfigError, NotCapturable, SaveFailed, UnbrokenError
 from unbroken.repo.repository import Repository
 from unbroken.types import Fidelity
 
@@ -153,6 +153,7 @@ def test_what_another_number_of_ranks_has_cost_is_not_forgotten(tmp_path: Path) 
 
     together(work)
     alone = Settings(root=tmp_path, job="run", every=Every(steps=4))
+    cost = "the number of ranks was 2 and is 1: what rank 1 had of its own is left out"
     for step in (8, 12):
         engine = CheckpointEngine(source_of(Training(seed=0)), alone, environment={})
         report = engine.resume()
@@ -165,5 +166,24 @@ def test_what_another_number_of_ranks_has_cost_is_not_forgotten(tmp_path: Path) 
         engine.close()
     repository = Repository.open(tmp_path, "run")
     meta = repository.meta(repository.commits()[0])
-    assert meta.inexact == list(report.inexact)
+    assert meta.inexact == [cost]
     assert {kept.fidelity for kept in meta.fidelity.values()} == {Fidelity.APPROXIMATE}
+
+
+def test_a_component_that_is_to_be_the_same_and_is_not_there_is_named_on_both_ranks(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def work(rank: int) -> None:
+        world = World(
+            rank=rank, size=2, replicated={"policy_weigths"}, sync_timeout=SECONDS, start_timeout=SECONDS
+        )
+        settings = Settings(root=tmp_path, job="run", every=Every(steps=4))
+        engine = CheckpointEngine(source_of(Training()), settings, world=world, environment={})
+        with pytest.raises(UnbrokenError) as raised:
+            engine.resume()
+        said.append(str(raised.value))
+
+    together(work)
+    assert all("replicated names 'policy_weigths'" in text for text in said)
+    with pytest.raises(ConfigError, match="Write 'replay_buffer'"):
+        World(rank=0, size=2, replicated={"replay_buffer@rank1"})

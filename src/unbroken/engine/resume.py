@@ -169,7 +169,7 @@ def resume_run(
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
     attempts = Attempts(
-        repository, source, settings, source.skeleton(), rebuilder, segment, world, council or Alone()
+        repository, source, settings, _skeleton(source, world), rebuilder, segment, world, council or Alone()
     )
     spared: set[Sequence] = set()
     while True:
@@ -204,6 +204,13 @@ def resume_run(
         )
 
 
+def _skeleton(source: Source, world: World | None) -> Snapshot:
+    found = source.skeleton()
+    if world is not None:
+        world.check_replicated(found.components.keys())
+    return found
+
+
 def follow_run(
     repository: Repository,
     source: Source,
@@ -217,7 +224,7 @@ def follow_run(
 
     Raises as `CheckpointEngine.resume` does.
     """
-    attempts = Attempts(repository, source, settings, source.skeleton(), None, segment, world, council)
+    attempts = Attempts(repository, source, settings, _skeleton(source, world), None, segment, world, council)
     while True:
         sequence = council.heard()
         try:

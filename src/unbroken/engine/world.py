@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unbroken.engine.schedule import Every
 from unbroken.errors import ConfigError
 from unbroken.repo.coordinator import Ranks
+from unbroken.state.parts import split_name
 
 REPLICATED = frozenset({"policy_weights", "target_weights", "optimizer_states", "scheduler_states"})
 """What data-parallel training keeps the same on every rank."""
@@ -56,6 +57,12 @@ class World:
                 hint=f"Write replicated={{{self.replicated!r}}}.",
             )
         object.__setattr__(self, "replicated", frozenset(self.replicated))
+        labelled = sorted(name for name in self.replicated if split_name(name)[1] is not None)
+        if labelled:
+            raise ConfigError(
+                f"{labelled[0]!r} is what one rank has; replicated names what all have.",
+                hint=f"Write {split_name(labelled[0])[0]!r}.",
+            )
         for name in ("sync_timeout", "start_timeout"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
@@ -77,6 +84,15 @@ class World:
             sync_timeout=self.sync_timeout,
             start_timeout=self.start_timeout,
         )
+
+    def check_replicated(self, components: Collection[str]) -> None:
+        """Raise ConfigError where a component is to be the same on all ranks and there is none of that name."""
+        unknown = sorted(frozenset(self.replicated) - REPLICATED - frozenset(components))
+        if unknown:
+            raise ConfigError(
+                f"replicated names {unknown[0]!r}, and rank {self.rank} has no such component.",
+                hint=f"It has: {', '.join(sorted(components))}.",
+            )
 
     def check_interval(self, every: Every) -> None:
         """Raise ConfigError where ranks could not come to the same moment for a save."""

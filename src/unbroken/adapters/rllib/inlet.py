@@ -62,9 +62,14 @@ def come_to_rest(learner: Any, answer: Answer, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while learner._submitted_updates and not thread._in_queue.is_at_rest:
         if not thread.is_alive():
-            raise NotCapturable("the learner's thread has ended by an error")
+            raise NotCapturable(
+                "the learner's thread has ended by an error", hint="Look at what RLlib has said of it."
+            )
         if time.monotonic() >= deadline:
-            raise NotCapturable(f"the learner is still busy after {seconds:g} s")
+            raise NotCapturable(
+                f"the learner is still busy after {seconds:g} s",
+                hint="Save less often, or give it less to learn.",
+            )
         time.sleep(_PAUSE)
     with suppress(Empty):
         while True:

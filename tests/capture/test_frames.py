@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,10 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unbroken.capture.frames import frame_policy, read_later, stand_of
+from unbroken.capture.frames import FrameCodec, frame_policy, loops_around, read_later, stand_of
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Fidelity
+
+
+class Countdown(Iterator[int]):
+    """An iterator of one's own, in Python."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __next__(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return self.left
+
+
+class Half(zip):  # type: ignore[type-arg]
+    """An iterator of one's own, of which C holds the better part."""
+
+
+POLICY = policy_of_loaded(frame_policy())
 
 
 class Stream:
@@ -56,6 +78,77 @@ class Stream:
             yield self.step()
             yield -self.step()
 
+    def enumerating(self) -> Iterator[float]:
+        for i, _ in enumerate(range(100)):
+            yield self.step() + i
+
+    def zipping(self) -> Iterator[float]:
+        for a, b in zip(range(100), [*range(100)], strict=True):
+            yield self.step() + a + b
+
+    def mapping(self) -> Iterator[float]:
+        yield from map(float, filter(None, reversed(range(100))))
+
+    def numbering(self) -> Iterator[float]:
+        for i in itertools.count():
+            yield self.step() + i
+
+    def through_a_file(self) -> Iterator[str]:
+        with open(__file__) as file:
+            for line in file:
+                yield line.strip()
+
+    def lines_of_a_file(self) -> Iterator[str]:
+        with open(__file__) as file:
+            while True:
+                yield file.readline()
+
+    def cycling(self) -> Iterator[float]:
+        for i in itertools.cycle([1, 2, 3]):
+            yield self.step() + i
+
+    def over_a_dict(self) -> Iterator[str]:
+        yield from dict.fromkeys("abcdefg")
+
+    def over_a_mix(self) -> Iterator[int]:
+        for i, _ in Half(range(100), range(100)):
+            yield i
+
+    def scalar(self) -> Iterator[Any]:
+        total = np.float64(0)
+        while True:
+            total += self.step()
+            yield total
+
+    def in_an_expression(self) -> Iterator[float]:
+        while True:
+            self.last = [self.count, (yield self.step())]
+
+    def with_own_iterator(self) -> Iterator[Any]:
+        for i in Countdown(100):
+            yield i, self.step()
+
+    def with_pairs_of_own(self) -> Iterator[Any]:
+        while True:
+            for i, x in zip(Countdown(2), self.endless(), strict=False):
+                while True:
+                    yield i, x, self.step()
+
+    def with_method(self) -> Iterator[float]:
+        step, add = self.step, functools.partial(sum, (1.0, 2.0))
+        while True:
+            yield step() + add()
+
+    def with_tuple(self) -> Iterator[float]:
+        seen = (np.zeros(3), [0.0])
+        while True:
+            seen[0][:] += self.step()
+            seen[1][0] += self.step()
+            yield float(seen[0].sum() + seen[1][0])
+
+    def with_inner(self) -> Iterator[float]:
+        yield from self.with_array()
+
     def from_another(self) -> Iterator[float]:
         yield from self.in_a_loop()
 
@@ -80,7 +173,12 @@ def promised(snapshot: Snapshot) -> tuple[Fidelity, str]:
     return promise.fidelity, promise.reason
 
 
-@pytest.mark.parametrize("kind", ["endless", "with_array"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "endless", "with_array", "with_own_iterator", "with_pairs_of_own", "with_method", "with_tuple", "with_inner",
+    ],
+)  # fmt: skip
 def test_a_stream_that_stands_where_it_stood_at_first_goes_on(
     kind: str, travel: Callable[[Snapshot], Snapshot]
 ) -> None:
@@ -96,22 +194,33 @@ def test_a_stream_that_stands_where_it_stood_at_first_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("kind", "draws", "why"),
+    ("kind", "named", "why"),
     [
-        ("counting", 1, "local variable 'n'"),
-        ("in_a_loop", 1, "`for` loop"),
-        ("in_two_places", 1, "another `yield`"),
-        ("from_another", 1, "`for` loop"),
+        ("counting", "counting", "local variable 'n'"),
+        ("in_a_loop", "in_a_loop", "`for` loop"),
+        ("in_two_places", "in_two_places", "another `yield`"),
+        ("from_another", "in_a_loop", "`for` loop"),
+        ("enumerating", "enumerating", "`for` loop"),
+        ("zipping", "zipping", "`for` loop"),
+        ("mapping", "mapping", "`for` loop"),
+        ("numbering", "numbering", "`for` loop"),
+        ("through_a_file", "through_a_file", "open TextIOWrapper (/"),
+        ("lines_of_a_file", "lines_of_a_file", "open TextIOWrapper (/"),
+        ("cycling", "cycling", "how far the itertools:cycle in it is"),
+        ("over_a_dict", "over_a_dict", "how far the dict_keyiterator in it is"),
+        ("over_a_mix", "over_a_mix", "how far the Half in it is"),
+        ("scalar", "scalar", "local variable 'total'"),
+        ("in_an_expression", "in_an_expression", "in the middle of an expression"),
     ],
 )
 def test_one_that_stands_elsewhere_starts_anew_and_that_is_said(
-    kind: str, draws: int, why: str, travel: Callable[[Snapshot], Snapshot]
+    kind: str, named: str, why: str, travel: Callable[[Snapshot], Snapshot]
 ) -> None:
-    saved, _ = after(kind, draws)
+    saved, _ = after(kind, 1)
     fidelity, reason = promised(saved)
     assert fidelity is Fidelity.APPROXIMATE
     assert why in reason
-    assert f"Stream.{kind}" in reason
+    assert f"Stream.{named} starts anew" in reason
     twin = Stream(kind)
     next(twin.pass_)
     over = source(twin)
@@ -120,6 +229,7 @@ def test_one_that_stands_elsewhere_starts_anew_and_that_is_said(
     assert not plan.errors
     assert any("starts anew" in str(d) for d in plan.differences)
     plan.apply()
+    assert promised(over.capture())[0] is Fidelity.APPROXIMATE, "what goes on from here is another run"
     next(twin.pass_)
 
 
@@ -143,9 +253,10 @@ def test_only_variables_that_are_read_again_count() -> None:
     generator: Any = function(1, 2, 3)
     next(generator)
     assert read_later(generator.gi_code, generator.gi_frame.f_lasti) == {"a", "b", "c"}
-    assert stand_of(generator).variables == {"a": 1, "b": 2, "c": 3}
+    stand = stand_of(generator, POLICY)
+    assert {name: piece.text for name, piece in stand.pieces.items()} == {"a": "1", "b": "2", "c": "3"}
     generator.close()
-    assert stand_of(generator).variables == {}
+    assert stand_of(generator, POLICY).pieces == {}
 
 
 def test_a_variable_of_an_inner_function_counts() -> None:
@@ -160,4 +271,67 @@ def test_a_variable_of_an_inner_function_counts() -> None:
 
     generator: Any = function()
     next(generator)
-    assert "n" in stand_of(generator).variables
+    assert "n" in stand_of(generator, POLICY).pieces
+
+
+class Two:
+    """Two streams of one class, one of which is a draw ahead."""
+
+    def __init__(self) -> None:
+        self.streams = [Stream("in_a_loop"), Stream("in_a_loop")]
+        next(self.streams[0].pass_)
+        for _ in range(2):
+            next(self.streams[1].pass_)
+
+
+def test_two_of_one_class_are_told_apart() -> None:
+    two = Two()
+    over = GraftSource({"two": two}, policy_of_loaded(frame_policy()))
+    over.skeleton()
+    assert promised(over.capture())[0] is Fidelity.EXACT
+    next(two.streams[0].pass_)  # and now they stand alike
+    assert promised(over.capture())[0] is Fidelity.APPROXIMATE
+
+
+def test_one_that_was_not_there_at_the_start_starts_anew() -> None:
+    class Late:
+        pass_: Any = None
+
+    late, codec = Late(), FrameCodec()
+    over = GraftSource({"late": late}, policy_of_loaded(frame_policy(codec)))
+    over.skeleton()
+    codec.begun()
+    late.pass_ = Stream("endless").pass_
+    next(late.pass_)
+    saved = over.capture()
+    assert "none here at the start" in promised(saved)[1]
+    twin = Late()
+    plan = GraftSource({"late": twin}, policy_of_loaded(frame_policy())).plan(saved)
+    assert not plan.errors
+    plan.apply()
+    assert twin.pass_ is None
+
+
+def test_one_that_is_running_says_so() -> None:
+    found: list[str] = []
+
+    def function() -> Iterator[None]:
+        found.append(stand_of(generator, POLICY).unreadable)
+        yield
+
+    generator: Any = function()
+    next(generator)
+    assert found == ["it is running at this moment"]
+
+
+def test_a_loop_whose_iterator_cannot_be_found_is_counted() -> None:
+    def function() -> Iterator[int]:
+        yield 0
+        for a in range(3):
+            for b in range(3):
+                yield a + b
+        yield 9
+
+    generator: Any = function()
+    depths = [loops_around(generator.gi_code, generator.gi_frame.f_lasti) for _ in generator]
+    assert depths == [0, *[2] * 9, 0]

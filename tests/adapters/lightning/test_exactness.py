@@ -57,6 +57,7 @@ CASES = [
         ("module/buffer", "module/env", "generators", "loop/_data_fetcher/batches", "optimizers", "module/rng"),
     ),
     Case("dqn", 13, FREELY, IN_THREES, ("gradients",)),
+    Case("streamed", 21, 5, {"max_epochs": 2}, ("passes",), {"kind": "own"}),
     Case("regression", 18, 5, {"max_epochs": 4}, ("generators", "passes")),
 ]  # fmt: skip
 MORE = [

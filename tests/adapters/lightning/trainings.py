@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections import deque
@@ -222,6 +223,60 @@ class Parallel(Regression):
         return DataLoader(data, batch_size=2, shuffle=True)
 
 
+class Countdown(Iterator[int]):
+    """An iterator of one's own, in Python."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __next__(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return self.left
+
+
+class Numbers(IterableDataset[Tensor]):
+    """The numbers from 0 to 15, in one of the ways in which people write streams."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for number in getattr(self, self.kind)():
+            yield torch.full((1, 1), float(number))
+
+    def counted(self) -> Iterator[int]:
+        for _, x in enumerate(range(16)):
+            yield x
+
+    def paired(self) -> Iterator[int]:
+        for x, _ in zip(range(16), "abcdefghijklmnop", strict=True):
+            yield x
+
+    def read(self) -> Iterator[int]:
+        with open(__file__) as file:  # 16 lines of it, which are as good as any
+            for line in itertools.islice(file, 16):
+                yield len(line)
+
+    def own(self) -> Countdown:
+        return Countdown(16)
+
+
+class Streamed(Regression):
+    """Trains on a stream; for two epochs, so that one is begun anew."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(monitor="loss")
+        self.kind = kind
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step((batch,), batch_idx)
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Numbers(self.kind), batch_size=None)
+
+
 Training = tuple[lightning.LightningModule, dict[str, Any], list[Callback]]
 
 
@@ -232,6 +287,11 @@ def seed() -> None:
 def dqn(**options: Any) -> Training:
     seed()
     return DqnModule(**options), {}, []
+
+
+def streamed(*, kind: str) -> Training:
+    seed()
+    return Streamed(kind), {"limit_val_batches": 0}, []
 
 
 def regression(**options: Any) -> Training:

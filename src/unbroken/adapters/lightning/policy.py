@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch import Trainer
 
 from unbroken.adapters.lightning import callbacks, files, fit_loop, loaders, results
-from unbroken.capture.frames import frame_policy
+from unbroken.capture.frames import FrameCodec, frame_policy
 from unbroken.capture.source import policy_of_loaded
 from unbroken.state.nodes import Value
 from unbroken.state.policy import Captor, Policy
@@ -128,11 +128,11 @@ OF_RANKS = Policy(
 while its networks are the same: they are taken apart."""
 
 
-def training_policy(trainer: Trainer, *more: Policy) -> Policy:
+def training_policy(trainer: Trainer, frames: FrameCodec) -> Policy:
     """Return the rules for one `fit` of this trainer, with those of every framework that is imported."""
     own = Policy(codecs={results.CLASS: results.ResultsCodec(trainer.strategy.reduce)})
     of_ranks = [OF_RANKS] if trainer.world_size > 1 else []
-    return policy_of_loaded(POLICY, own, frame_policy(), *of_ranks, *_gradients(trainer), *more)
+    return policy_of_loaded(POLICY, own, frame_policy(frames), *of_ranks, *_gradients(trainer))
 
 
 def _gradients(trainer: Trainer) -> list[Policy]:

@@ -14,6 +14,7 @@ from unbroken.adapters.lightning.fit_loop import Place
 from unbroken.adapters.lightning.loaders import LOADERS, out_of_reach, take_out_orders
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
 from unbroken.adapters.lightning.ranks import WEIGHTS, check_same_ranks, low_bits
+from unbroken.capture.frames import FrameCodec
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.members import plan_with_members, saved_root
 from unbroken.capture.rings import is_buffer
@@ -44,7 +45,8 @@ class FitSource(GraftSource):
         """Where the loop stands; after a restore, where it stood."""
         self._trainer = trainer
         loop: Any = trainer.fit_loop
-        policy = training_policy(trainer)
+        self._frames = FrameCodec()
+        policy = training_policy(trainer, self._frames)
         policy = policy.merged(Policy(components=dict.fromkeys(_buffers(trainer, policy), "replay_buffer")))
         self._live: dict[str, object] = {
             "module": trainer.lightning_module,
@@ -75,12 +77,18 @@ class FitSource(GraftSource):
     def capture(self) -> Snapshot:
         """Return the state, as `GraftSource` does."""
         self.stand()
-        return super().capture()
+        try:
+            return super().capture()
+        finally:
+            self._frames.begun()
 
     def skeleton(self) -> Snapshot:
         """Return the state without contents, as `GraftSource` does."""
         self.stand()
-        return super().skeleton()
+        try:
+            return super().skeleton()
+        finally:
+            self._frames.begun()
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said."""

@@ -10,7 +10,7 @@ import pytest
 from unbroken.capture.tracked import Tracked
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.errors import NoUsableCheckpoint, RunBusy
+from unbroken.errors import NoUsableCheckpoint, RunBusy, StateMismatch
 from unbroken.format.pointer import Pointer
 
 from .drive import drive
@@ -23,7 +23,14 @@ class Started:
     """One trial that has been opened, with an optimizer whose learning rate decays."""
 
     def __init__(
-        self, root: Path, job: str, *, lr: float = 0.1, given: Pointer | None = None, patience: float = 0.0
+        self,
+        root: Path,
+        job: str,
+        *,
+        lr: float = 0.1,
+        given: Pointer | None = None,
+        patience: float = 0.0,
+        strict: bool = False,
     ) -> None:
         from unbroken.adapters.tune.trial import Trial
 
@@ -32,7 +39,7 @@ class Started:
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.opt, 0.5)
         tracked = Tracked()
         tracked.add({"weights": self.weights, "opt": self.opt, "schedule": self.schedule})
-        settings = Settings(root=root, job=job, every=1, keep_last=1)
+        settings = Settings(root=root, job=job, every=1, keep_last=1, strict=strict)
         self.trial = Trial(settings, tracked, {"lr": lr}, hold=2, patience=patience, quiet=True)
         self.report: ResumeReport = self.trial.open(given)
         self.step = self.report.step
@@ -131,6 +138,13 @@ def test_a_record_that_knows_only_of_the_exploit_before_does_not_bring_it_back(t
     again = Started(tmp_path / "runs", "child", lr=0.3, given=first).close()
     assert (again.report.step, again.report.origin) == (7, "")
     assert torch.equal(again.weights, clone.weights)
+
+
+def test_strictness_is_about_a_person_and_not_about_a_scheduler(tmp_path: Path) -> None:
+    clone = Started(tmp_path / "runs", "child", lr=0.3, given=parent(tmp_path), strict=True).train(1).close()
+    assert clone.report.origin
+    with pytest.raises(StateMismatch, match=r"lr|learning"):
+        Started(tmp_path / "runs", "child", lr=0.5, strict=True)
 
 
 def test_a_parent_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:

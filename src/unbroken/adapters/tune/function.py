@@ -1,8 +1,11 @@
 """`start`: exact checkpoints for a function that Tune runs as a trial.
 
 The top of an iteration is the clean point, as in `unbroken.Run`: nothing but the tracked objects,
-`run.vars` and the global generators carries over from one to the next. Of a checkpoint Tune gets a
-pointer, with the first report after it is durable.
+`run.vars` and the global generators carries over from one to the next. With each report Tune gets a pointer
+to the newest checkpoint that is durable; training does not wait for the one that is being written.
+
+Each report, since a scheduler hands out what came with the very report at which it decides: population based
+training passes over an exploit, and says nothing, where that one had no checkpoint.
 
 Not promised: that Tune's `training_iteration` counts steps. It counts reports, those of steps that are done
 again included; let `run.steps(total)` end a trial.
@@ -28,12 +31,15 @@ from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Settings, WorstTier, WriterKind
 from unbroken.engine.steps import Steps
 from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
 from unbroken.format.pointer import Pointer
+from unbroken.format.records import Commit
 from unbroken.repo.retention import Best
 
-HOLD = 50
-"""More than are reported while a trial waits for a worker. Room for as many is taken only by a training that
-reports so often within ten minutes, and such a one is small."""
+HOLD = 3
+"""What a scheduler may still hand out, or another trial be about to read: the checkpoint of the winner's last
+decision, the one of the decision before, for which a loser may still wait, and the newest. Where one is gone all
+the same (several saves between two decisions) the nearest is taken, so no exploit fails by it."""
 
 
 def start(
@@ -44,10 +50,14 @@ def start(
     every: Every | int = DEFAULT_EVERY,
     keep_last: int = 5,
     best: Best | None = None,
+    keep_first: bool = False,
     hold: int = HOLD,
+    repeat_pointer: bool = True,
     worst_tier: WorstTier = "rebuilt",
+    strict: bool = False,
     allow_changed: Collection[str] = (),
     trust: bool = False,
+    document_format: DocumentFormat = "json",
     staging: int | None = None,
     writer: WriterKind = "thread",
     quiet: bool = False,
@@ -57,9 +67,19 @@ def start(
 
     It lies in `root/<experiment>-<trial id>`; `root` is absolute, or a URL, and seen by every trial. A name
     that the script gives, `trial`, stands in the place of Tune's id: then an experiment that Tune does not take
-    up again (after `fail_fast`) goes on in a new one of the same name. No two trials may share it. `hold`
-    is how many reported checkpoints stay beyond `keep_last`, for at most ten minutes, so that other trials
-    can go on from them. The other options are those of `unbroken.Run`.
+    up again (after `fail_fast`) goes on in a new one of the same name. No two trials may share it.
+
+    `hold`: so many of the checkpoints that Tune was told of, the newest, stay for ten minutes after their last
+    report whatever `keep_last` says, so that other trials can go on from them. With `hold=3, keep_last=1` the run
+    has four at most; of a greater `keep_last` the three are a part, if each is reported. 0 holds none.
+
+    `repeat_pointer=False` gives a pointer only with the first report after a checkpoint, for trainings that
+    report very often and do without exploits: each pointer is a small directory in Tune's storage.
+
+    `every`, `keep_last`, `best`, `keep_first`, `worst_tier`, `strict`, `allow_changed`, `trust`,
+    `document_format`, `staging`, `writer` and `quiet` are those of `unbroken.Run`; `strict` does not refuse
+    what a scheduler has chosen for a clone. Three of its options are not here: `job` is the trial, `resume` is
+    what Tune gives it and what its own run holds, and a `world` of several ranks cannot be a clone.
 
     Raises:
         ConfigError: this is no trial, or a setting cannot be used. Nothing was opened or written.
@@ -70,15 +90,24 @@ def start(
         every=every,
         keep_last=keep_last,
         best=best,
+        keep_first=keep_first,
         worst_tier=worst_tier,
+        strict=strict,
         allow_changed=allow_changed,
         trust=trust,
+        document_format=document_format,
         staging=staging,
         writer=writer,
     )
+    if not isinstance(repeat_pointer, bool):
+        raise ConfigError(
+            f"repeat_pointer is True or False, not {repeat_pointer!r}.", hint="Leave it out for the default."
+        )
     tracked = Tracked()
     tracked.add(objects)
-    return TrialRun(Trial(settings, tracked, config, hold=checked_hold(hold), quiet=quiet))
+    return TrialRun(
+        Trial(settings, tracked, config, hold=checked_hold(hold), quiet=quiet), repeat_pointer=repeat_pointer
+    )
 
 
 def checked_hold(hold: int) -> int:
@@ -95,15 +124,18 @@ def checked_hold(hold: int) -> int:
 class TrialRun:
     """One trial with a loop of its own. Comes from `start`."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, *, repeat_pointer: bool = True) -> None:
         self.vars = trial.tracked.vars
         self.resumed: ResumeReport | None = None
         """How the trial started; None before the first step was asked for."""
         self._trial = trial
         self._counters = trial.tracked.counters
         self._warned: set[str] = set()
-        self._unreported = False
-        """Whether there is a checkpoint that Tune has not been told of."""
+        self._repeat = repeat_pointer
+        self._told: Commit | None = None
+        """The newest checkpoint that Tune knows."""
+        self._behind = False
+        """Whether there may be a newer one."""
         self._silent = True
         """Whether this process has reported nothing."""
 
@@ -124,30 +156,42 @@ class TrialRun:
         return Steps(_Loop(self, sys._getframe(1)), total)
 
     def report(self, metrics: Mapping[str, Any]) -> None:
-        """Report to Tune: the metrics, and a pointer to the checkpoint that was saved since the last report.
+        """Report to Tune: the metrics, and a pointer to the newest checkpoint that is durable.
 
-        Numbers among the metrics go with the next checkpoint, for `best`.
-
-        Raises:
-            SaveFailed: that checkpoint was not written.
+        Numbers among the metrics go with the next checkpoint, for `best`. A save that failed in the background
+        is raised by the next step.
         """
         self._counters.metrics.update(
             (name, float(value)) for name, value in metrics.items() if type(value) in (int, float)
         )
         self._silent = False
+        commit = self._to_tell()
         try:
-            if not self._unreported:
+            if commit is None:
                 tune.report(dict(metrics))
                 return
-            self._trial.engine.wait()
             with tempfile.TemporaryDirectory(prefix="unbroken-") as directory:
-                self._trial.pointers.write(directory, self._trial.pointers.newest())
-                self._unreported = False
+                self._trial.pointers.write(directory, commit)
                 tune.report(dict(metrics), checkpoint=tune.Checkpoint.from_directory(directory))
-        except BaseException:
-            # Also SystemExit: so Tune ends the thread of a trial whose process another trial is to use.
+            self._told = commit
+        except SystemExit:
+            # So Tune ends the thread of a trial whose process another trial is to use. Any other error is the
+            # script's to catch, and the run is still its own then.
             self.close()
             raise
+
+    def _to_tell(self) -> Commit | None:
+        """Return the checkpoint that goes with this report."""
+        if self._behind:
+            saving = self._trial.is_open and self._trial.engine.is_saving
+            if not saving or self._told is None:
+                # What is being written comes with a later report: nobody waits for it, and a scheduler can hand
+                # out the one before.
+                newest = self._trial.pointers.newest()
+                self._behind = saving
+                if self._told is None or newest.sequence != self._told.sequence:
+                    return newest
+        return self._told if self._repeat else None
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
@@ -179,13 +223,13 @@ class TrialRun:
         warn_of_untracked(frame, [self, *self._trial.tracked.objects.values()], self._warned)
         self._counters.stopped = False
         self.resumed = self._trial.open(_given())
-        self._unreported = True
+        self._behind = True
         return self.resumed.step
 
     def _at_top(self, step: int) -> None:
         counters = self._counters
         saved = self._trial.engine.step(step, episodes=counters.episodes, metrics=counters.metrics)
-        self._unreported = self._unreported or saved
+        self._behind = self._behind or saved
 
     def _end(self, step: int) -> None:
         assert self.resumed is not None
@@ -197,6 +241,7 @@ class TrialRun:
                 episodes=self._counters.episodes,
                 metrics=self._counters.metrics,
             )
+            self._behind = True
         if self._silent and self._counters.metrics:
             # The trial was over, and Tune's record did not know: it has to hear of a metric once more.
             self.report(self._counters.metrics)

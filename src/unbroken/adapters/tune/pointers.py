@@ -17,6 +17,7 @@ from unbroken.format.pointer import FILE, Pointer
 from unbroken.format.records import Commit
 from unbroken.repo import pins, pointers
 from unbroken.repo.repository import Repository
+from unbroken.types import Sequence
 
 
 def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
@@ -35,13 +36,22 @@ def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
     return found
 
 
+_SLACK = 60.0
+"""Seconds for which a pointer is given again without renewing what holds its checkpoint."""
+
+
 class Pointers:
-    """Writes the pointers of one run, and holds on to what the newest `hold` of them name."""
+    """Writes the pointers of one run, and holds on to what the newest `hold` of them name.
+
+    A checkpoint is held for at least `pins.LIFE_SECONDS` after the last pointer to it was written, also where
+    `keep_last` keeps it just now: the next save may drop it before the next pointer is written.
+    """
 
     def __init__(self, root: str, job: str, *, hold: int) -> None:
         self.root = root
         self.job = job
         self._hold = hold
+        self._held_until: tuple[Sequence, float] | None = None
         self._repository: Repository | None = None
 
     @property
@@ -62,10 +72,15 @@ class Pointers:
 
     def _pin(self, commit: Commit) -> None:
         store, now = self.repository.store, time.time()
+        if self._held_until is not None:
+            sequence, until = self._held_until
+            if sequence == commit.sequence and until >= now + pins.LIFE_SECONDS:
+                return
+        until = now + pins.LIFE_SECONDS + _SLACK
         # Where it fails another trial takes the nearest checkpoint that is left, and says so.
         with suppress(StoreError):
             # What a process before this one has reported may still be waited for.
-            held = {**pins.holds_of(store, self.job), commit.sequence: now + pins.LIFE_SECONDS}
+            held = {**pins.holds_of(store, self.job), commit.sequence: until}
             newest = sorted((sequence for sequence in held if held[sequence] > now), reverse=True)[
                 : self._hold
             ]
@@ -77,3 +92,4 @@ class Pointers:
                 reason="reported to Tune",
                 now=now,
             )
+            self._held_until = commit.sequence, until

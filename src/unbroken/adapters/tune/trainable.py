@@ -27,6 +27,7 @@ from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
 from unbroken.format.pointer import Pointer
 from unbroken.repo.retention import Best
 
@@ -72,10 +73,13 @@ class Trainable(tune.Trainable):
         every: Every | int = DEFAULT_EVERY,
         keep_last: int = 5,
         best: Best | None = None,
+        keep_first: bool = False,
         hold: int = HOLD,
         worst_tier: WorstTier = "rebuilt",
+        strict: bool = False,
         allow_changed: Collection[str] = (),
         trust: bool = False,
+        document_format: DocumentFormat = "json",
         staging: int | None = None,
         writer: WriterKind = "thread",
         quiet: bool = False,
@@ -83,8 +87,8 @@ class Trainable(tune.Trainable):
     ) -> None:
         """Save and restore `objects` with this trial; the last thing that `setup` does.
 
-        `every` counts iterations. Tune's own wish for a checkpoint is followed beside it. The other options
-        are those of `unbroken.tune.start`.
+        `every` counts iterations. Tune's own wish for a checkpoint is followed beside it, and only of these
+        checkpoints Tune is told. The other options are those of `unbroken.tune.start`.
 
         Raises:
             ConfigError: a setting or an object cannot be used. Nothing was opened or written.
@@ -95,9 +99,12 @@ class Trainable(tune.Trainable):
             every=every,
             keep_last=keep_last,
             best=best,
+            keep_first=keep_first,
             worst_tier=worst_tier,
+            strict=strict,
             allow_changed=allow_changed,
             trust=trust,
+            document_format=document_format,
             staging=staging,
             writer=writer,
         )
@@ -123,7 +130,10 @@ class Trainable(tune.Trainable):
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state, durably, and write the pointer that Tune keeps."""
+        """Save the state, durably, and write the pointer that Tune keeps.
+
+        Waits for the disk: Tune means this state, and may give it to another trial at once.
+        """
         trial = self._opened(None)
         self._save(trial, "asked for by Tune")
         trial.pointers.write(checkpoint_dir, trial.pointers.newest())

@@ -120,7 +120,9 @@ class Trial:
             self.tracked.notes[LINEAGE] = lineage
         source = self.tracked.source()
         source.hyperparameters_win = origin is not None
-        engine = CheckpointEngine(source, self.settings, environment={})
+        # What is asked for strictly is what a person has changed, and not what a scheduler has chosen.
+        settings = self.settings if origin is None else replace(self.settings, strict=False)
+        engine = CheckpointEngine(source, settings, environment={})
         report = patiently(partial(engine.resume, origin=origin), self._patience)
         self._engine = engine
         asides = [aside] if aside else []

@@ -26,7 +26,8 @@ def world(
 
     With an initialized process group of torch.distributed: its ranks, and saves at any moment that rank 0
     chooses (one broadcast of a byte at each clean point, over a gloo group made here). Without one: what
-    torchrun, SLURM or MPI says, and saves at fixed steps. Without either: a process alone.
+    torchrun, MPI or SLURM's srun says, and saves at fixed steps. Without either: a process alone, as one is that a
+    batch script of SLURM starts without srun, however many tasks it was given.
 
     `step_timeout`: seconds that a rank may keep the others waiting at a clean point, where they ask rank 0.
     `sync_timeout` and `start_timeout` are those of `World`.
@@ -47,7 +48,11 @@ def world(
             start_timeout=start_timeout,
             agree=agree,
         )
-    rank, size = rank_and_size(environment) or (0, 1)
+    told = rank_and_size(environment)
     return World(
-        rank=rank, size=size, replicated=replicated, sync_timeout=sync_timeout, start_timeout=start_timeout
+        rank=0 if told is None else told.rank,
+        size=1 if told is None else told.size,
+        replicated=replicated,
+        sync_timeout=sync_timeout,
+        start_timeout=start_timeout,
     )

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from unbroken.errors import ObjectMissing
+from unbroken.errors import ObjectMissing, StoreUnavailable
 from unbroken.format import layout
+from unbroken.format.buffers import Content
 from unbroken.repo.coordinator import Ranks
 from unbroken.repo.follower import Follower
 from unbroken.repo.rendezvous import Patience
@@ -17,7 +18,7 @@ from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
 from unbroken.state.parts import view
 from unbroken.state.snapshot import Snapshot
-from unbroken.store.base import ByteStore
+from unbroken.store.base import ByteStore, Names
 
 from .states import meta, noise, process, same, snapshot, tokens
 
@@ -32,6 +33,7 @@ class Time:
     """Stands still while all ranks are at work. When one is done, who waits may look a few times more."""
 
     replicated: frozenset[str] = REPLICATED
+    start_timeout: float = 1.0
     over: threading.Event = field(default_factory=threading.Event)
     _now: float = 0.0
 
@@ -48,9 +50,66 @@ class Time:
             size=size,
             replicated=self.replicated,
             sync_timeout=1.0,
-            start_timeout=1.0,
+            start_timeout=self.start_timeout,
             patience=self.patience(),
         )
+
+
+class View:
+    """The store as one rank sees it: what `hides` does not show, what `fails` cannot be asked for, and of what
+    `spoils` another byte is read. All of them look at the key, and may look at anything else."""
+
+    def __init__(
+        self,
+        inner: ByteStore,
+        *,
+        hides: Callable[[str], bool] = lambda _: False,
+        fails: Callable[[str], bool] = lambda _: False,
+        spoils: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._inner = inner
+        self._hides, self._fails, self._spoils = hides, fails, spoils
+        self.written: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        self._look(key)
+        data = self._inner.get(key)
+        return bytes([data[0] ^ 1]) + data[1:] if self._spoils(key) else data
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        self._look(key)
+        return self._inner.get_range(key, offset, length)
+
+    def size(self, key: str) -> int:
+        self._look(key)
+        return self._inner.size(key)
+
+    def put(self, key: str, data: Content) -> None:
+        self._may(key)
+        self.written.append(key)
+        self._inner.put(key, data)
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        self._may(key)
+        self.written.append(key)
+        return self._inner.put_if_absent(key, data)
+
+    def list(self, prefix: str = "") -> Names:
+        self._may(prefix)
+        return [key for key in self._inner.list(prefix) if not self._hides(key)]
+
+    def delete(self, key: str) -> None:
+        self._may(key)
+        self._inner.delete(key)
+
+    def _look(self, key: str) -> None:
+        self._may(key)
+        if self._hides(key):
+            raise ObjectMissing(f"{key} does not exist.", key=key)
+
+    def _may(self, key: str) -> None:
+        if self._fails(key):
+            raise StoreUnavailable(f"{key} cannot be reached.", key=key)
 
 
 def state(rank: int, step: int, *, opaque: bool = False) -> Snapshot:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from unbroken.errors import RankMissing, ReplicasDiffer, SaveFailed, StoreUnavailable, UnbrokenError
-from unbroken.format import layout
-from unbroken.format.ranks import Outcome, SaveOrder
+from unbroken.format import layout, ranks
+from unbroken.format.buffers import Content
+from unbroken.format.ranks import Hello, Outcome, RankRecord, SaveOrder
+from unbroken.repo import fencing, names
+from unbroken.repo.coordinator import Coordinator
 from unbroken.repo.rendezvous import read
 from unbroken.repo.repository import Repository
 from unbroken.store.memory import MemoryStore
 from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
-from unbroken.types import Epoch
+from unbroken.types import Epoch, Step, WriteId
 
-from .parties import KEY, Parties, assert_each_whole_and_of_one_step, at_once, state
-from .states import assert_swept, copied, meta, noise, snapshot
+from .parties import KEY, SECONDS, Parties, Time, View, assert_each_whole_and_of_one_step, at_once, state
+from .states import assert_swept, copied, meta, noise, process, snapshot, tokens
 
 
 def trained() -> MemoryStore:
@@ -308,3 +313,124 @@ def test_a_manifest_is_signed_for_what_other_ranks_pickled_only_under_the_same_k
     (commit,) = repository.commits()
     assert repository.manifest(commit).opaque == ["model/callback"]
     assert repository.signature_valid(commit, key=KEY) is valid
+
+
+# Words that belong to something else, and words that do not come
+
+
+def alone_of(size: int) -> tuple[MemoryStore, Coordinator]:
+    """Return rank 0 of so many, of which no other is there, in a time that passes."""
+    store, time = MemoryStore(), Time()
+    time.over.set()
+    claim = fencing.claim(store, token=tokens(1), owner=process(1), job="job", time=0.0)
+    return store, Coordinator(store, claim, time.ranks(size))
+
+
+ATTEMPT, OTHER = (names.write_id(f"{number:012x}", Epoch(1)) for number in (1, 2))
+ORDER = SaveOrder(step=Step(5), write_id=ATTEMPT, directory=layout.checkpoint(Step(5), ATTEMPT))
+
+
+@pytest.mark.parametrize(
+    ("rank", "step", "write_id"),
+    [
+        (1, 6, ORDER.write_id),
+        (1, 5, OTHER),
+        (2, 5, ORDER.write_id),
+    ],
+    ids=["of another step", "of another attempt", "of another rank"],
+)
+def test_what_belongs_to_another_order_is_refused(rank: int, step: int, write_id: WriteId) -> None:
+    _, coordinator = alone_of(2)
+    coordinator.order(ORDER)
+    meeting = coordinator._meeting
+    meeting.say(
+        ranks.of_rank(ranks.save(meeting.epoch, 1), 1),
+        RankRecord(rank=rank, step=Step(step), write_id=write_id),
+    )
+    with pytest.raises(RankMissing, match=r"rank 2|Rank 1 has answered another order") as error:
+        coordinator.collect({})
+    assert error.value.ranks == (1,)
+
+
+def test_a_process_that_says_hello_in_the_place_of_another_rank_is_not_taken_in() -> None:
+    store, coordinator = alone_of(2)
+    meeting = coordinator._meeting
+    meeting.say(ranks.hello(meeting.epoch, 1), Hello(epoch=meeting.epoch, rank=2, world_size=2, nonce="0a"))
+    with pytest.raises(RankMissing, match="in the place of rank 1 is a word of rank 2"):
+        coordinator.admit()
+    assert ranks.admission(meeting.epoch) not in store.list()
+
+
+def test_an_error_names_the_option_that_bounds_the_wait() -> None:
+    _, coordinator = alone_of(2)
+    with pytest.raises(RankMissing, match="allow more time with start_timeout"):
+        coordinator.admit()
+    coordinator.propose(0)
+    with pytest.raises(RankMissing, match="allow more time with start_timeout"):
+        coordinator.ballots()
+    coordinator.order(ORDER)
+    with pytest.raises(RankMissing, match="allow more time with sync_timeout"):
+        coordinator.collect({})
+    parties = Parties(MemoryStore())
+    parties.begin()
+    assert parties.follower is not None
+    for wait in (parties.follower.proposal, parties.follower.verdict):
+        with pytest.raises(RankMissing, match="allow more time with start_timeout"):
+            wait()
+
+
+def test_the_others_hear_why_rank_0_has_not_begun() -> None:
+    """Where it fails with the run in its hand, too, and not only where ranks are missing."""
+    inner, there = MemoryStore(), threading.Event()
+    swept: list[str] = []
+
+    class Hailing(View):
+        def put_if_absent(self, key: str, data: Content) -> bool:
+            written = super().put_if_absent(key, data)
+            if "/hello/" in key:
+                there.set()
+            return written
+
+    def at_the_first_sweep(key: str) -> bool:
+        if key == layout.PACKS and not swept:
+            swept.append(key)
+            assert there.wait(SECONDS)
+            return True
+        return False
+
+    parties = Parties(View(inner, fails=at_the_first_sweep), Hailing(inner))
+    results = parties.begin()
+    assert swept
+    assert isinstance(results[0], StoreUnavailable), results
+    assert isinstance(results[1], RankMissing)
+    assert "Rank 0 has not begun. packs cannot be reached." in str(results[1])
+    assert parties.begin() == [None, None]
+
+
+def test_a_rank_that_cannot_hear_the_outcome_relies_on_nothing_that_may_be_gone() -> None:
+    inner = MemoryStore()
+    deaf = threading.Event()
+    second = View(inner, fails=lambda key: deaf.is_set() and key.endswith("outcome.json"))
+    parties = Parties(inner, second)
+    assert parties.begin() == [None, None]
+    assert parties.save(1, keep_last=1) == [None, None]
+    deaf.set()
+    results = parties.save(2, keep_last=1)
+    deaf.clear()
+    assert results[0] is None
+    assert isinstance(results[1], SaveFailed)  # by which whoever saves knows that nothing is built on
+    assert "It cannot be told whether the checkpoint of step 2 is committed" in str(results[1])
+    # What it had at step 1 it has again: that is gone with the checkpoint, and so it is written.
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    second.written.clear()
+    _, result = at_once(
+        lambda: writer.checkpoints.write(state(0, 1), meta(3)),
+        lambda: follower.checkpoints.write(state(1, 1), meta(3)),
+        time_of=parties.time,
+    )
+    assert result is None
+    assert any(key.startswith(layout.PACKS) for key in second.written)
+    repository = Repository.over(inner, "job")
+    assert [repository.verify(commit) for commit in repository.commits()] == [[], []]

@@ -79,6 +79,7 @@ def main():
         scheduler = PopulationBasedTraining(
             metric="reward",
             mode="max",
+            time_attr="training_iteration",
             perturbation_interval=10,
             hyperparam_mutations={"lr": tune.loguniform(1e-3, 1e-1)},
         )

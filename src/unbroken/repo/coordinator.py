@@ -166,11 +166,17 @@ class Coordinator:
         Raises:
             RankMissing: some say nothing in time.
         """
-        # Each reads its whole part before it can say anything, which takes as long as a start may take.
+        # Each reads its whole part before it can say anything, which takes as long as a start may take. One that
+        # has refused is gone: its word may stand below a proposal that was passed over before it was heard.
+        gone: dict[int, Ballot] = {}
+        for number in range(1, self._decided + 1):
+            said = self._meeting.heard(ranks.start(self._meeting.epoch, number), Ballot, self._others)
+            gone.update({rank: ballot for rank, ballot in said.items() if ballot.vote == "refused"})
         return self._meeting.gather(
             self._start(),
             Ballot,
             self._others,
+            found=gone,
             doing=AGREEING,
             within=self._start_limit,
         )

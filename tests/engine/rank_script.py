@@ -175,6 +175,34 @@ def main() -> None:
     )
 
 
+def leave_cold(
+    options: Options,
+    run: unbroken.Run,
+    weights: Any,
+    shared: np.random.Generator,
+    optimizer: Optimizer,
+    buffer: Buffer,
+) -> None:
+    """Put one part back to what it was when this process began."""
+    rank = int(os.environ["RANK"])
+    if options.cold == "buffer":
+        buffer.rows[:] = 0
+    elif options.cold == "generator":
+        buffer.generator = np.random.default_rng(100 + rank)
+    elif options.cold == "momentum":
+        optimizer.momentum[:] = 0
+    elif options.cold == "weights":
+        weights[:] = 1
+    elif options.cold == "shared":
+        shared.bit_generator.state = np.random.default_rng(7).bit_generator.state
+    elif options.cold == "numpy":
+        np.random.seed(rank)  # noqa: NPY002
+    elif options.cold == "python":
+        random.seed(rank)
+    elif options.cold == "vars":
+        run.vars.seen = 0.0
+
+
 def train(
     run: unbroken.Run,
     options: Options,
@@ -203,12 +231,7 @@ def train(
                 changes=list(report.changes), warnings=list(report.warnings),
                 promises={name: promise.fidelity.value for name, promise in report.promises.items()},
             )  # fmt: skip
-            if options.cold == "buffer":
-                buffer.rows[:] = 0
-            elif options.cold == "generator":
-                buffer.generator = np.random.default_rng(1)
-            elif options.cold == "momentum":
-                optimizer.momentum[:] = 0
+            leave_cold(options, run, weights, shared, optimizer, buffer)
         if step is None:
             return
         if options.wait:

@@ -78,15 +78,29 @@ def test_whichever_rank_is_killed_the_run_ends_as_if_it_had_never_stopped(
     assert_whole(root)
 
 
-@pytest.mark.parametrize("part", ["buffer", "generator", "momentum"])
-def test_a_part_of_one_rank_that_is_left_cold_shows(
-    copy: Path, undisturbed: Path, tmp_path: Path, part: str
-) -> None:
-    cold = {"cold": part} if part != "momentum" else {}
-    of = {1: cold} if cold else {rank: {"cold": part} for rank in range(2)}
-    finish(copy, 2, of=of)
-    assert results(copy, 1) != results(undisturbed, 1)
-    assert (results(copy, 0) == results(undisturbed, 0)) is (part != "momentum")
+@pytest.mark.parametrize(
+    ("part", "own"),
+    [
+        ("buffer", "rows"),
+        ("generator", "own"),
+        ("numpy", "numpy"),
+        ("python", "python"),
+        ("momentum", ""),
+        ("shared", ""),
+        ("vars", ""),
+        ("weights", ""),
+    ],
+)
+def test_a_part_that_is_left_cold_shows(copy: Path, undisturbed: Path, part: str, own: str) -> None:
+    """`own` is where what one rank alone has for itself shows; else the part is left cold on all ranks."""
+    finish(copy, 2, of={rank: {"cold": part} for rank in ([1] if own else [0, 1])})
+    place = own or {"vars": "seen"}.get(part, part)
+    for rank in range(2):
+        found, expected = results(copy, rank), results(undisturbed, rank)
+        if own and rank == 0:
+            assert found == expected
+        else:
+            assert found[place] != expected[place]
 
 
 @pytest.mark.exactness

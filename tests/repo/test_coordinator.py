@@ -240,6 +240,42 @@ def test_a_rank_that_is_ahead_says_so_and_rank_0_does_not_wait_for_it() -> None:
     assert Repository.over(store, "job").commits() == []
 
 
+def test_an_order_that_comes_late_is_not_answered_with_a_later_moment_of_the_same_step() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    parties.time.over.set()
+    with pytest.raises(RankMissing, match="Rank 0 did not begin to save step 1"):
+        follower.checkpoints.write(state(1, 7), meta(1))
+
+    def late() -> None:
+        with pytest.raises(RankMissing, match="Rank 1 has not written its part: it has gone on"):
+            writer.checkpoints.write(state(0, 7), meta(1))
+        writer.checkpoints.write(state(0, 1), meta(1))
+
+    results = at_once(late, lambda: follower.checkpoints.write(state(1, 1), meta(1)), time_of=parties.time)
+    assert results == [None, None]
+    assert assert_each_whole_and_of_one_step(store) == [1]
+
+
+def test_a_save_that_rank_0_has_declined_is_not_the_next_one_of_the_same_step() -> None:
+    store = MemoryStore()
+    parties = Parties(store)
+    parties.begin()
+    writer, follower = parties.writer, parties.follower
+    assert writer is not None
+    assert follower is not None
+    assert writer.coordinator is not None
+    writer.coordinator.decline(meta(1), SaveFailed("no room"))
+    with pytest.raises(SaveFailed, match="no room"):
+        follower.checkpoints.write(state(1, 1), meta(1))
+    assert parties.save(1) == [None, None]
+    assert assert_each_whole_and_of_one_step(store) == [1]
+
+
 def test_replicas_that_differ_leave_nothing_committed_and_the_next_save_works() -> None:
     store = MemoryStore()
     parties = Parties(store)

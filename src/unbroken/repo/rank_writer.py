@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -31,8 +32,9 @@ from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import Doubt, Finding, Outcome, RankRecord, SaveOrder
-from unbroken.format.records import Commit
+from unbroken.format.records import Commit, Position
 from unbroken.repo.chunklists import ChunkLists, References
+from unbroken.repo.coordinator import reason_of
 from unbroken.repo.encoding import EncodedComponent
 from unbroken.repo.joining import status_of
 from unbroken.repo.log import read_log
@@ -49,6 +51,10 @@ from unbroken.types import Digest, Sequence
 
 MOST_FINDINGS = 5
 """So many differing leaves a rank names; the first one is what a person looks at."""
+
+
+_Moment: TypeAlias = tuple[int, int, Position]
+"""Segment, step and position: by these a rank knows the order to the save that it makes."""
 
 
 @dataclass(slots=True)
@@ -98,6 +104,9 @@ class RankWriter:
         )
         self._done = 0
         """The last order that this rank has seen through, or passed over."""
+        self._missed: list[_Moment] = []
+        """Saves that rank 0 did not begin in time. Their orders may still come, and are not those of a later save
+        that has the same step: parts of two moments never go together."""
 
     @property
     def lists(self) -> ChunkLists:
@@ -131,9 +140,8 @@ class RankWriter:
         except Fenced:
             raise
         except Exception as error:
-            reason = error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
             with suppress(UnbrokenError):  # the coordinator is spared its timeout, where it can be told
-                self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
+                self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason_of(error)))
             raise
         try:
             self._meeting.say(ranks.of_rank(place, self.rank), record)
@@ -182,9 +190,13 @@ class RankWriter:
                 place = ranks.save(meeting.epoch, number)
                 order = meeting.hear(f"{place}/order.json", SaveOrder)
                 if order is None:
-                    self._heed_untold(place, meta)
+                    self._heed_untold(number, meta)
                     continue  # it is being written, or could not be, and then another one follows
-                if _is(order, meta):
+                if _moment(order) in self._missed:
+                    self._missed.remove(_moment(order))
+                    self._pass_over(number, order, meta)
+                    continue
+                if _moment(order) == _moment(meta):
                     return number, order
                 if order.step > meta.step:
                     raise SaveFailed(
@@ -198,18 +210,27 @@ class RankWriter:
 
         found = meeting.patience.until(look, seconds=meeting.timeout)
         if found is None:
+            self._missed.append(_moment(meta))
             raise RankMissing(
                 f"Rank 0 did not begin to save step {meta.step:,} within {meeting.timeout:g} seconds.",
                 hint="Look at what rank 0 is doing; allow more time with sync_timeout if it was only slow.",
                 ranks=(0,),
             )
         self._done = found[0]
+        self._missed.clear()  # orders come in their order
         return ranks.save(meeting.epoch, found[0]), found[1]
 
-    def _heed_untold(self, place: str, meta: Meta) -> None:
+    def _heed_untold(self, number: int, meta: Meta) -> None:
         """Raise what tells that rank 0 has given up this very save before it could give the order."""
+        place = ranks.save(self._meeting.epoch, number)
         outcome = self._meeting.hear(f"{place}/outcome.json", Outcome)
-        if outcome is not None and outcome.order is not None and _is(outcome.order, meta):
+        if outcome is None or outcome.order is None:
+            return
+        if _moment(outcome.order) in self._missed:
+            self._missed.remove(_moment(outcome.order))
+            self._done = number
+        elif _moment(outcome.order) == _moment(meta):
+            self._done = number  # the next save may have the same step
             raise _given_up(outcome, meta.step)
 
     def _orders(self) -> list[int]:
@@ -219,7 +240,7 @@ class RankWriter:
 
     def _pass_over(self, number: int, order: SaveOrder, meta: Meta) -> None:
         """Tell that this rank cannot follow an order any more: the step is over."""
-        reason = f"it has gone on to step {meta.step:,} without step {order.step:,}"
+        reason = f"it has gone on to {_name_of(meta)} without {_name_of(order)}"
         place = ranks.save(self._meeting.epoch, number)
         self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
         self._done = number
@@ -345,5 +366,9 @@ def _given_up(outcome: Outcome, step: int) -> SaveFailed:
     )
 
 
-def _is(order: SaveOrder, meta: Meta) -> bool:
-    return (order.segment, order.step, order.position) == (meta.segment, meta.step, meta.position)
+def _moment(of: SaveOrder | Meta) -> _Moment:
+    return of.segment, of.step, of.position
+
+
+def _name_of(of: SaveOrder | Meta) -> str:
+    return f"step {of.step:,}" if of.position == "step" else f"the {of.position} at step {of.step:,}"

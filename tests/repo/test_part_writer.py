@@ -20,7 +20,7 @@ from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
 from unbroken.state.nodes import Array, Dict, Opaque
-from unbroken.state.snapshot import Component
+from unbroken.state.snapshot import Base, Component, Rows
 from unbroken.store.base import ByteStore
 
 from .states import assert_sound, assert_swept, meta, noise
@@ -119,6 +119,34 @@ def test_a_base_that_cannot_be_read_is_not_relied_on(repository: Repository) -> 
         before = stored_bytes(repository)
         writer.write([component(0, noise(MINE, 1))], "steps/step_000000000002-" + "0" * 12 + "e1")
         assert stored_bytes(repository) - before > MINE
+
+
+def test_rows_that_were_not_captured_are_only_built_on_where_their_base_is_relied_on(
+    repository: Repository,
+) -> None:
+    chunk, content = 4096, noise(64 * 4096, 1)
+    directory = "steps/step_000000000002-" + "0" * 12 + "e1"
+
+    def ring(*ranges: tuple[int, bytes], base: Base | None = None) -> Component:
+        rows = tuple((start, np.frombuffer(part, np.uint8)) for start, part in ranges)
+        node = Array(d="|u1", s=(len(content),), b=0, id=1)
+        return Component(
+            "shards@rank0", {"shards": Dict(v={"w": node})}, [Rows(len(content), chunk, rows, base)]
+        )
+
+    with repository.writer() as run:
+        ranks = Ranks(repository, run)
+        order = run.checkpoints.order(meta(1))
+        whole = ring((0, content))
+        parts = part_writer(repository.store, ranks.claim).write([whole], order.directory)
+        record = record_of(parts, order, rank=0, job="job", owner=current(), time=1.0, nbytes=0)
+        first = run.checkpoints.write_parts((), meta(1), (), joint=Joint(order, (record,)))
+        changed = (chunk, noise(chunk, 2))
+        writer = part_writer(repository.store, ranks.claim)
+        with pytest.raises(CorruptObject, match=r"shards@rank0 may be gone\. The next save writes all"):
+            writer.write([ring(changed, base=whole.saved[0])], directory)
+        writer.build_on(first, {"shards@rank0"})
+        assert writer.write([ring(changed, base=whole.saved[0])], directory)
 
 
 def test_parts_for_which_nobody_commits_are_swept(repository: Repository) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 
-from unbroken.errors import InternalError
+from unbroken.errors import CorruptObject, InternalError
 from unbroken.format import layout, pack
 from unbroken.format.buffers import Content
 from unbroken.format.chunks import ChunkList
@@ -30,7 +30,7 @@ from unbroken.repo.encoding import ComponentEncoder, EncodedComponent, packs_of,
 from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
-from unbroken.state.snapshot import Component
+from unbroken.state.snapshot import Component, Rows
 from unbroken.store.base import ByteStore, put_all
 from unbroken.types import Digest
 
@@ -110,8 +110,11 @@ class PartWriter:
 
         Raises:
             StoreError: it could not be written.
+            CorruptObject: only a part of an array was captured, and the rest is in no commit that is relied on.
             Fenced: a newer process has taken the run over.
         """
+        for component in components:
+            self._check_bases(component)
         written: list[EncodedComponent] = []
         indexes: list[PackIndex] = []
         stored: set[Digest] = set()
@@ -124,6 +127,15 @@ class PartWriter:
             self.index.add(index)
         self.index.suspect.difference_update(stored)
         return written
+
+    def _check_bases(self, component: Component) -> None:
+        # The one who commits may have deleted such a base by now, and here nobody has its bytes.
+        bases = [blob.base for blob in component.blobs if isinstance(blob, Rows) and blob.base is not None]
+        if any(base.name not in self._held for base in bases):
+            raise CorruptObject(
+                f"What an earlier checkpoint holds of {component.name} may be gone.",
+                hint="The next save writes all of it anew.",
+            )
 
     def _encoder(self, component: Component, pipeline: Pipeline, stored: set[Digest]) -> ComponentEncoder:
         return ComponentEncoder(component, self._document_format, self.lists, pipeline, stored)

@@ -5,10 +5,10 @@ Names only: nothing here imports SB3, and nothing is specific to one algorithm.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from unbroken.adapters.sb3.files import monitor_rule
+from unbroken.capture.elsewhere import in_one_document
 from unbroken.capture.source import policy_of_loaded
 from unbroken.state.policy import Policy
 
@@ -88,4 +88,4 @@ def training_policy() -> Policy:
 @cache
 def worker_policy() -> Policy:
     """Return the rules for one environment in a process of its own: everything in one document."""
-    return replace(policy_of_loaded(POLICY), components={}, component_keys={})
+    return in_one_document(policy_of_loaded(POLICY))

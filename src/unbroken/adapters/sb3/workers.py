@@ -17,19 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from unbroken.adapters.sb3.policy import AGENT, worker_policy
 from unbroken.capture.attaching import attach_once, kind_of, name_of, verdict_on
+from unbroken.capture.elsewhere import Captured, Restore, captured, planned, restore_of, scope_of, tell
 from unbroken.capture.environments import Verdict, known
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import setting_names
 from unbroken.errors import InternalError, NotCapturable, RestoreFailed
-from unbroken.state import graft as grafts
-from unbroken.state import walk as walks
 from unbroken.state.nodes import List, Scope, Value, class_name
 from unbroken.state.policy import Captor, Phase
-from unbroken.state.snapshot import Bytes, Component, Snapshot
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import SubprocVecEnv
@@ -46,19 +42,15 @@ class Answer:
     """What a worker says. `error` is empty if all went well."""
 
     error: str = ""
-    document: bytes = b""
-    blobs: list[Bytes] = field(default_factory=list)
-    lines: list[tuple[str, str, str]] = field(default_factory=list)
-    """Notes of a capture, differences of a plan: (kind or level, place, detail)."""
+    state: Captured | None = None
+    differences: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    """Of a plan: (level, place, detail)."""
     kind: str = ""
     """What one verdict holds for."""
     name: str = ""
     """How people call the environment."""
     settings: frozenset[str] = frozenset()
     verdict: Verdict | None = None
-
-
-_documents = msgspec.msgpack.Decoder(dict[str, Value])
 
 
 class Agent:
@@ -90,25 +82,12 @@ class Agent:
 
     def do_capture(self, env: Any, contents: bool) -> Answer:  # noqa: FBT001 - sent by position
         """Walk the environment and the generators of this process."""
-        snapshot = walks.capture(_roots(env), worker_policy(), contents=contents)
-        (component,) = snapshot.components.values()
-        blobs = [component.content(i) for i in range(len(component.blobs))]
-        notes = [(note.kind, note.place, note.detail) for note in snapshot.notes]
-        return Answer(document=msgspec.msgpack.encode(component.roots), blobs=blobs, lines=notes)
+        return Answer(state=captured(_roots(env), worker_policy(), contents=contents))
 
-    def do_plan(
-        self,
-        env: Any,
-        document: bytes,
-        blobs: Sequence[Bytes],
-        keep: list[str],
-        trusted: bool,  # noqa: FBT001
-    ) -> Answer:
+    def do_plan(self, env: Any, restore: Restore) -> Answer:
         """Lay a saved state over the environment; nothing is touched."""
-        component = Component(walks.ROOT_COMPONENT, _documents.decode(document), [*blobs])
-        saved = Snapshot({component.name: component})
-        self._plan = grafts.plan(saved, _roots(env), worker_policy(), keep=keep, trusted=trusted)
-        return Answer(lines=[(d.level, d.place, d.detail) for d in self._plan.differences])
+        self._plan = planned(_roots(env), worker_policy(), restore)
+        return Answer(differences=[(d.level, d.place, d.detail) for d in self._plan.differences])
 
     def do_apply(self, env: Any) -> Answer:
         """Execute the plan."""
@@ -165,16 +144,13 @@ class WorkersCaptor:
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
         scopes: list[Value] = []
         for i, answer in enumerate(workers_of(obj).ask("capture", walk.contents)):
-            if answer.error:
+            if answer.error or answer.state is None:
                 raise NotCapturable(
                     f"Environment worker {i} cannot be saved: {answer.error}.",
                     hint="Its environment holds what the error names: keep it elsewhere, or make it plain data.",
                     place=f"{walk.place}/{i}",
                 )
-            for kind, place, detail in answer.lines:
-                walk.note(kind, f"worker {i}, {place}: {detail}")
-            blobs = [walk.adopt(blob) for blob in answer.blobs]
-            scopes.append(Scope(p=f"worker {i}", roots=_documents.decode(answer.document), blobs=blobs))
+            scopes.append(scope_of(answer.state, f"worker {i}", walk))
         return {WORKERS: List(v=scopes)}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
@@ -186,15 +162,10 @@ class WorkersCaptor:
         workers = workers_of(obj)
         for i, scope in enumerate(scopes):
             inside = f"{graft.place}/<{WORKERS}>/{i}"
-            keep = graft.kept_below(inside)
-            blobs = [graft.bytes_of(blob, b"") for blob in scope.blobs]
-            document = msgspec.msgpack.encode(scope.roots)
-            answer = workers.ask_one(i, "plan", document, blobs, keep, graft.trusted)
+            answer = workers.ask_one(i, "plan", restore_of(scope, inside, graft))
             if answer.error:
                 graft.error(f"environment worker {i} cannot take what was saved: {answer.error}.")
-            graft.differences += [
-                grafts.Difference(level, f"{inside}/{place}", detail) for level, place, detail in answer.lines
-            ]
+            tell(answer.differences, inside, graft)
         graft.write(_apply, workers, phase=Phase.WORLD)
 
 

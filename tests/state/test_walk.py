@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import csv
 import gc
 import io
 import itertools
@@ -13,6 +14,7 @@ import sys
 import threading
 import types
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,15 @@ def test_what_holds_something_out_of_reach_is_named_as_not_captured(value: Any) 
 )
 def test_what_belongs_to_the_process_is_named_as_external(value: Any) -> None:
     assert _lost(value) == ["external"]
+
+
+def test_a_file_that_is_being_read_is_named_as_not_captured(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("1,2\n3,4\n")
+    with (tmp_path / "data").open() as file, (tmp_path / "log").open("a") as log:
+        assert _lost(file) == ["not captured"]
+        assert _lost(csv.reader(file)) == ["not captured"]
+        assert _lost(log) == ["external"]
+    assert _lost(file) == ["external"]
 
 
 def test_an_array_of_a_class_of_its_own_is_refused_by_name() -> None:

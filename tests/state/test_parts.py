@@ -72,6 +72,11 @@ def test_a_view_is_what_the_rank_has_saved() -> None:
     assert set(view(saved, 3).components) == REPLICATED
 
 
+def test_a_rank_without_a_part_of_its_own_sees_what_it_is_lent() -> None:
+    saved = together(state(own=5), state(own=6))
+    assert compare(view(saved, 2, lent={"replay_buffer@rank0"}), state(own=5)) == []
+
+
 def test_numbers_in_a_view_are_there_once() -> None:
     saved = together(state(own=5), state(own=6))
     for rank in range(2):

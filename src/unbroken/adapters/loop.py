@@ -188,8 +188,9 @@ class Run:
             )
         self._counters.stopped = False
         warn_of_untracked(frame, [self, *self._tracked.objects.values()], self._warned)
+        source = self._tracked.source()
         engine = CheckpointEngine(
-            self._tracked.source(), self.settings, segment=self._segments, world=self.world
+            source, self.settings, segment=self._segments, world=source.among(self.world)
         )
         self.report = engine.resume()
         self._segments += 1

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 from unbroken.capture.delegate import delegate_of
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.process_group import other_low_bits, unwrapped
+from unbroken.capture.replicas import own_components, shared_world
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.capture.watched import WatchedEnvironments
 from unbroken.engine import changes
+from unbroken.engine.world import World
 from unbroken.errors import ConfigError
+from unbroken.state import walk
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
@@ -143,6 +146,13 @@ class TrackedSource(GraftSource):
     """
 
     hyperparameters_win = False
+
+    def among(self, world: World | None) -> World | None:
+        """Return the world for an engine over this source: what its objects have for each rank is no replica."""
+        if world is None or world.size == 1:
+            return world
+        met = walk.walk(self.roots, self.policy, contents=False).met()
+        return shared_world(world, own_components(met))
 
     def judge(self, change: changes.Change) -> changes.Verdict:
         if change.place.partition("/")[0] in RESERVED:

@@ -56,7 +56,8 @@ def load_share(repository: Repository, commit: Commit, world: World | None) -> S
     me = world or ALONE
     manifest = repository.manifest(commit)
     names = tuple(_wanted(manifest, me))
-    snapshot = view(repository.load(commit, names), me.rank)
+    lent = frozenset(name for name in names if split_name(name)[1] not in (None, me.rank))
+    snapshot = view(repository.load(commit, names), me.rank, lent=lent)
     return Share(snapshot, names, _birth(manifest, commit, me), changed_size(len(manifest.ranks), me))
 
 
@@ -74,9 +75,13 @@ def find_damage(repository: Repository, commit: Commit, world: World, rank: int)
 
 
 def _wanted(manifest: Manifest, me: World) -> Iterable[str]:
+    is_new = 0 < len(manifest.ranks) <= me.rank
     for entry in manifest.documents.values():
-        owner = split_name(entry.component)[1]
-        if owner == me.rank or (owner is None and _is_for(entry.component, manifest, me)):
+        name, owner = split_name(entry.component)
+        if owner == me.rank or (owner is None and _is_for(name, manifest, me)):
+            yield entry.component
+        elif is_new and owner == 0 and name in me.replicated:
+            # Weights with something of each rank's own in them: one rank with new ones would train another model.
             yield entry.component
 
 

@@ -77,14 +77,15 @@ def labelled(snapshot: Snapshot, rank: int, *, replicated: Collection[str]) -> S
     return found
 
 
-def view(snapshot: Snapshot, rank: int) -> Snapshot:
-    """Return what one rank has: the components of all, and its own without their label."""
+def view(snapshot: Snapshot, rank: int, *, lent: Collection[str] = ()) -> Snapshot:
+    """Return what one rank has: the components of all, and its own without their label; and what is `lent`,
+    which are labels of another rank whose part it has none of, as if they were its own."""
     found = replace(snapshot, components={}, promises={})
     labels: dict[str, str] = {}
     numbers = 0
     for label, component in snapshot.components.items():
         name, owner = split_name(label)
-        if owner is None or owner == rank:
+        if owner is None or owner == rank or label in lent:
             found.components[name] = own = replace(component, name=name)
             numbers = _renumber(own, numbers)
             labels[name] = label

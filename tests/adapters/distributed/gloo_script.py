@@ -1,7 +1,7 @@
-"""One rank of a data-parallel training over gloo, which saves by the clock of rank 0.
+"""One rank of a data-parallel training over gloo, which saves by a clock of rank 0.
 
-`RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python gloo_script.py ROOT TOTAL DIE_AT LATE_AT`: this rank kills
-itself at step DIE_AT; rank 0 gets stuck at the end of step LATE_AT.
+`RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python gloo_script.py ROOT '{"total": 60, …}'`, see `Options`. The
+clock is the training itself: a second for each step.
 """
 
 from __future__ import annotations
@@ -11,57 +11,104 @@ import os
 import random
 import signal
 import sys
-import time
+import threading
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 import unbroken
+from unbroken.adapters import loop
 from unbroken.distributed import world
+from unbroken.engine.engine import CheckpointEngine
 from unbroken.errors import UnbrokenError
 
-root, (total, die_at, late_at) = sys.argv[1], map(int, sys.argv[2:5])
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-me = world(sync_timeout=5.0 if late_at < 0 else 1.0, start_timeout=30.0)
-torch.manual_seed(me.rank)
-random.seed(me.rank)
-np.random.seed(me.rank)  # noqa: NPY002 - the global generator is saved
-model = torch.nn.Linear(4, 1)
-dist.broadcast(model.weight.data, 0)
-dist.broadcast(model.bias.data, 0)
-optimizer = torch.optim.Adam(model.parameters())
-generator = torch.Generator()
-generator.manual_seed(10 + me.rank)
 
-# A clock of rank 0 alone decides; the other's would never have called for a save.
-seconds = 0.02 if me.rank == 0 else 1000.0
-run = unbroken.Run(root, every=unbroken.Every(seconds=seconds), keep_last=3, world=me, quiet=True)
-run.track(model=model, optimizer=optimizer, generator=generator)
-started = -1
-try:
-    for step in run.steps(total):
-        if started < 0:
-            started = step
-        if step == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        inputs = torch.randn(8, 4, generator=generator)
-        optimizer.zero_grad()
-        model(inputs).pow(2).mean().backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-        optimizer.step()
-        if step == late_at and me.rank == 0:
-            time.sleep(
-                600
-            )  # stuck for good, where the other one waits only for our agreement; the test kills it
-        time.sleep(0.002)  # so that the clock of rank 0 calls for some saves, and not for one at every step
-except UnbrokenError as error:
-    sys.stdout.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
-    sys.stdout.flush()
-    os._exit(3)  # the other rank is not there to tear the group down with
-weights = [parameter.detach().numpy().tobytes().hex() for parameter in model.parameters()]
-draws = torch.rand(3, generator=generator).tolist()
-sys.stdout.write(json.dumps({"started": started, "weights": weights, "draws": draws}) + "\n")
-dist.destroy_process_group()
+@dataclass
+class Options:
+    """What this rank does beside training."""
+
+    total: int = 60
+    die: int = -1
+    """Kill this process at the top of that step."""
+    stop: int = -1
+    """Stop this process (SIGSTOP) at the end of that step."""
+    cold: str = ""
+    """Part that is not brought back."""
+    step_timeout: float = 20.0
+
+
+def main() -> None:
+    root, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    me = world(sync_timeout=20.0, start_timeout=30.0, step_timeout=options.step_timeout)
+    torch.manual_seed(me.rank)
+    random.seed(me.rank)
+    np.random.seed(me.rank)  # noqa: NPY002 - the global generator is saved
+    model = torch.nn.Linear(4, 1)
+    dist.broadcast(model.weight.data, 0)
+    dist.broadcast(model.bias.data, 0)
+    first = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.Adam(model.parameters())
+    generator = torch.Generator()
+    generator.manual_seed(10 + me.rank)
+
+    seconds = 0.0
+    loop.__dict__["CheckpointEngine"] = partial(CheckpointEngine, clock=lambda: seconds)
+    # A clock of rank 0 alone decides; the other's would never have called for a save.
+    every = unbroken.Every(seconds=7.0 if me.rank == 0 else 1000.0)
+    run = unbroken.Run(root, every=every, keep_last=3, world=me, quiet=True)
+    run.track(model=model, optimizer=optimizer, generator=generator)
+    run.vars.seen = 0.0
+    started = -1
+    try:
+        for step in run.steps(options.total):
+            if started < 0:
+                started = step
+                if options.cold == "weights":
+                    for parameter, value in zip(model.parameters(), first, strict=True):
+                        parameter.data.copy_(value)
+                elif options.cold == "optimizer":
+                    for state in optimizer.state.values():
+                        state["exp_avg"].zero_()
+                elif options.cold == "generator":
+                    generator.manual_seed(10 + me.rank)
+                elif options.cold == "global generators":
+                    random.seed(me.rank)
+                    np.random.seed(me.rank)  # noqa: NPY002
+                    torch.manual_seed(me.rank)
+                elif options.cold == "vars":
+                    run.vars.seen = 0.0
+            if step == options.die:
+                os.kill(os.getpid(), signal.SIGKILL)
+            inputs = torch.randn(8, 4, generator=generator)
+            run.vars.seen += float(inputs.sum()) + random.random()
+            optimizer.zero_grad()
+            model(inputs + torch.rand(1) * np.random.rand()).pow(2).mean().backward()  # noqa: NPY002
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            optimizer.step()
+            if step == options.stop:
+                # The other one waits for it where ranks agree, and nowhere else.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            seconds += 1.0
+    except UnbrokenError as error:
+        sys.stdout.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
+        sys.stdout.flush()
+        os._exit(3)  # the other rank is not there to tear the group down with
+    found = {
+        "started": started,
+        "weights": [parameter.detach().numpy().tobytes().hex() for parameter in model.parameters()],
+        "moments": [state["exp_avg"].numpy().tobytes().hex() for state in optimizer.state.values()],
+        "generator": torch.rand(3, generator=generator).tolist(),
+        "global generators": [random.random(), np.random.rand(), torch.rand(1).item()],  # noqa: NPY002
+        "seen": run.vars.seen,
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+    dist.destroy_process_group()
+
+
+main()

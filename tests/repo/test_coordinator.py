@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -413,6 +414,19 @@ def test_an_error_names_the_option_that_bounds_the_wait() -> None:
     for wait in (parties.follower.proposal, parties.follower.verdict):
         with pytest.raises(RankMissing, match="allow more time with start_timeout"):
             wait()
+
+
+def test_where_ranks_do_not_come_the_error_says_who_has_told_that_there_are_any() -> None:
+    store, time = MemoryStore(), Time()
+    time.over.set()
+    claim = fencing.claim(store, token=tokens(1), owner=process(1), job="job", time=0.0)
+    told = replace(time.ranks(4), origin="SLURM says so by SLURM_PROCID='0' and SLURM_NTASKS='4'")
+    with pytest.raises(
+        RankMissing, match=r"1 seconds\. There are 4 ranks: SLURM says so by SLURM_PROCID='0'"
+    ):
+        Coordinator(store, claim, told).admit()
+    with pytest.raises(RankMissing, match="SLURM says so"):
+        Repository.over(store, "job", create=True).follow(1, told, owner=process(2))
 
 
 def test_the_others_hear_why_rank_0_has_not_begun() -> None:

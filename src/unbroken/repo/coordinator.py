@@ -117,7 +117,9 @@ class Coordinator:
             if not self._origin:
                 raise
             raise RankMissing(
-                f"{error.message} {self._origin}.", hint=error.hint, ranks=error.ranks
+                f"{error.message} There are {self.size} ranks: {self._origin}.",
+                hint=error.hint,
+                ranks=error.ranks,
             ) from error
         wrong = sorted(rank for rank, hello in came.items() if hello.world_size != self.size)
         if wrong:

@@ -229,7 +229,7 @@ def join(
     if found is None:
         raise RankMissing(
             f"Rank 0 did not take in rank {rank} within {about.start_timeout:g} seconds.{knock.what_is_wrong()}"
-            f"{f' {about.origin}.' if about.origin else ''}",
+            f"{f' That it is one: {about.origin}.' if about.origin else ''}",
             hint="Start all ranks, with the same root, the same job and the same number of them.",
             ranks=(0,),
         )

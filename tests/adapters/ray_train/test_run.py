@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, RankMissing
 from unbroken.format.pointer import FILE, Pointer
 from unbroken.repo.repository import Repository
 from unbroken.repo.seal import seal
@@ -17,14 +18,15 @@ from unbroken.repo.seal import seal
 train = pytest.importorskip("ray.train")
 torch_trainer = pytest.importorskip("ray.train.torch")
 run_module = pytest.importorskip("unbroken.adapters.ray_train.run")
+world_module = pytest.importorskip("unbroken.adapters.ray_train.world")
 job_name, is_made_up = run_module.job_name, run_module.is_made_up
 unbroken_train = pytest.importorskip("unbroken.ray_train")
 
 STEPS = 6
 
 
-def in_worker(function: Callable[[], None]) -> None:
-    """Run a training function, with errors of its own as they are."""
+def in_worker(function: Callable[[], None], *, name: str | None = None) -> None:
+    """Run a training function in an experiment of this name, with errors of its own as they are."""
     raised: list[BaseException] = []
 
     def training() -> None:
@@ -33,7 +35,9 @@ def in_worker(function: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised again below
             raised.append(error)
 
-    torch_trainer.TorchTrainer(training, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+    torch_trainer.TorchTrainer(
+        training, scaling_config=train.ScalingConfig(num_workers=0), run_config=train.RunConfig(name=name)
+    ).fit()
     if raised:
         raise raised[0]
 
@@ -203,6 +207,53 @@ def test_an_error_out_of_report_cannot_be_left_behind(tmp_path: Path) -> None:
     # Caught by the script, and yet the loop does not go on: Ray's next report would hang.
     with pytest.raises(RuntimeError, match="no words for it"):
         in_worker(training)
+
+
+def test_experiments_with_one_root_are_a_run_each(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    found: dict[str, Any] = {}
+
+    def training(name: str, **options: Any) -> Callable[[], None]:
+        return lambda: found.update({name: steps(root, **options)})
+
+    in_worker(training("first"), name="experiments/first")
+    in_worker(training("second"), name="second")
+    in_worker(training("again"), name="second")
+    in_worker(training("given", job="mine"), name="second")
+    in_worker(training("nameless"))
+    in_worker(training("nameless again"))
+    assert {name: (run.settings.job, run.resumed.step) for name, run in found.items()} == {
+        "first": ("experiments-first", 0),
+        "second": ("second", 0),
+        "again": ("second", STEPS),
+        "given": ("mine", 0),
+        # Ray makes up another name at each start, by which nobody would find the run again.
+        "nameless": ("runs", 0),
+        "nameless again": ("runs", STEPS),
+    }
+
+
+def test_a_worker_that_does_not_come_to_agree_is_an_error_and_no_hang() -> None:
+    came: list[bool] = []
+
+    def ask(wish: bool) -> bool:
+        came.append(wish)
+        if not wish:
+            threading.Event().wait()  # for the others, of whom one never comes
+        return wish
+
+    agree = world_module.in_time(ask, seconds=0.01)
+    assert agree(True) is True
+    for _ in range(2):
+        with pytest.raises(RankMissing, match=r"within 0\.01 seconds"):
+            agree(False)
+    assert came == [True, False]  # Ray is not asked again: it would take that for another worker
+
+    def fails(wish: bool) -> bool:
+        raise TimeoutError(f"of Ray, {wish}")
+
+    with pytest.raises(TimeoutError, match="of Ray, True"):
+        world_module.in_time(fails, seconds=10)(True)
 
 
 def test_an_experiment_gives_its_name_to_the_run() -> None:

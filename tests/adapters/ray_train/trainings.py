@@ -30,13 +30,18 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from torch import nn
 
 import unbroken.ray_train
+from unbroken.errors import RankMissing
 from unbroken.repo.repository import Repository
+
+PATIENCE = 5.0
+"""Seconds that workers of a plain training wait for each other at a clean point."""
 
 
 @dataclass
 class Training:
     """One training. Once each: a worker kills itself at `kill` (rank and step), rank 0 at `kill_untold` when the
-    checkpoint of that step is durable and not reported, rank 0 kills the driver at `kill_driver`.
+    checkpoint of that step is durable and not reported, rank 0 kills the driver at `kill_driver`; rank 1 of a plain
+    training never comes out of step `stuck`.
 
     `cold` is what is left as new after a resume."""
 
@@ -44,10 +49,11 @@ class Training:
     steps: int = 24
     every: int = 5
     workers: int = 2
-    name: str = "training"
+    name: str = "run"
     kill: Sequence[int] = ()
     kill_untold: int | None = None
     kill_driver: int | None = None
+    stuck: int | None = None
     cold: str = ""
     keep_last: int = 5
     plain: bool = False
@@ -69,6 +75,20 @@ class Buffer:
         return torch.from_numpy(self.rows[rng.integers(min(self.added, len(self.rows)), size=count)])
 
 
+class Normalizer(nn.Module):
+    """Takes the mean of all that it has seen from what it sees: a buffer that each rank moves by its own data."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.mean: torch.Tensor
+        self.register_buffer("mean", torch.zeros(features))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.mean += 0.01 * (values.mean(0) - self.mean)
+        return values - self.mean
+
+
 def train(config: dict[str, Any]) -> None:
     about = Training(**config["training"])
     rank = ray.train.get_context().get_world_rank()
@@ -79,7 +99,8 @@ def train(config: dict[str, Any]) -> None:
     rng = np.random.default_rng(30 + rank)
     env = gym.make("CartPole-v1")
     buffer = Buffer(64)
-    model = prepare_model(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 2)))
+    layers = (Normalizer(4), nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 2))
+    model = prepare_model(nn.Sequential(*layers))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     new = copy.deepcopy((buffer, optimizer.state_dict()))
 
@@ -144,11 +165,19 @@ def train_plain(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     rng = np.random.default_rng(rank)
     total = np.zeros(2)
-    ckpt = unbroken.ray_train.start(every=unbroken.ray_train.Every(seconds=0.02), total=total, rng=rng)
-    for step in ckpt.steps(about.steps):
-        total += rng.normal(size=2) * (step + 1)
-        perish(about, rank, step, config["driver"])
-        ckpt.report({"step": step})
+    ckpt = unbroken.ray_train.start(
+        every=unbroken.ray_train.Every(seconds=0.02), step_timeout=PATIENCE, total=total, rng=rng
+    )
+    try:
+        for step in ckpt.steps(about.steps):
+            total += rng.normal(size=2) * (step + 1)
+            perish(about, rank, step, config["driver"])
+            ckpt.report({"step": step})
+            if about.stuck == step and rank == 1 and once(about, "stuck"):
+                threading.Event().wait()  # for Ray, which ends this worker when the other one has failed
+    except RankMissing as error:
+        write(about, f"missing.{rank}", str(error))
+        raise
     assert ckpt.resumed is not None
     write(about, f"end.{rank}", {"total": total.tolist(), "draw": rng.random(), "from": ckpt.resumed.step})
 
@@ -165,6 +194,8 @@ def leave_cold(part: str, ckpt: Any, new: Any, rank: int) -> None:
     elif part == "generators":
         objects["rng"].bit_generator.state = np.random.default_rng(30 + rank).bit_generator.state
         torch.manual_seed(20 + rank)
+    elif part == "normalizer":
+        objects["model"][0].mean.zero_()
 
 
 def perish(about: Training, rank: int, step: int, driver: int) -> None:

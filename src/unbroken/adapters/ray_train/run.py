@@ -26,6 +26,7 @@ from typing import Any
 from unbroken.adapters.ray_train import record
 from unbroken.adapters.ray_train.status import checked
 from unbroken.adapters.ray_train.world import context, root_in_storage, world
+from unbroken.capture.process_group import STEP_SECONDS
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
@@ -61,15 +62,18 @@ def start(
     replicated: Collection[str] = REPLICATED,
     sync_timeout: float = 300.0,
     start_timeout: float = 600.0,
+    step_timeout: float = STEP_SECONDS,
     quiet: bool = False,
     **objects: object,
 ) -> TrainRun:
     """Return the run of this training, which tracks `objects`. Every worker calls it, with what it has.
 
     `root` is absolute, or a URL, and seen by every worker; left out, it lies in the experiment's directory in
-    Ray's own storage. `replicated` names what is the same on every worker, as data-parallel training keeps it:
-    it is saved once and compared, all else is saved for each worker. `sync_timeout` and `start_timeout` are
-    those of `unbroken.distributed.world`. The other options are those of `unbroken.Run`.
+    Ray's own storage. `job` names the run below it; left out, it is the experiment's name (`RunConfig(name=…)`), so
+    that several experiments can have one root, or the last part of the root where the experiment has no name.
+    `replicated` names what is the same on every worker, as data-parallel training keeps it: it is saved once and
+    compared, all else is saved for each worker. `sync_timeout`, `start_timeout` and `step_timeout` are those of
+    `unbroken.distributed.world`. The other options are those of `unbroken.Run`.
 
     Variables `UNBROKEN_…` of the workers override options. They are the driver's on a cluster that the driver
     has started; on another one they are given by `RunConfig(worker_runtime_env={"env_vars": …})`.
@@ -78,13 +82,15 @@ def start(
         ConfigError: this is no worker, or a setting cannot be used. Nothing was opened or written.
     """
     here = context()
+    name = str(here.get_experiment_name() or "")
     if root is None:
-        name = str(here.get_experiment_name() or "")
         if is_made_up(name) and here.get_world_rank() == 0 and not quiet:
             sys.stderr.write(f"unbroken: {_NO_NAME}\n")
         job = job or job_name(name)
         # Where the variable takes its place, Ray's storage is not asked: there may be none.
         root = os.environ.get(f"{PREFIX}ROOT") or root_in_storage()
+    elif name and not is_made_up(name):
+        job = job or job_name(name)
     settings = Settings(
         root=root,
         job=job,
@@ -103,6 +109,7 @@ def start(
         replicated=replicated,
         sync_timeout=sync_timeout,
         start_timeout=start_timeout,
+        step_timeout=step_timeout,
         quiet=quiet,
     )
     run.track(**objects)
@@ -148,6 +155,7 @@ class TrainRun:
         replicated: Collection[str],
         sync_timeout: float,
         start_timeout: float,
+        step_timeout: float,
         quiet: bool,
     ) -> None:
         self.settings = settings
@@ -166,6 +174,7 @@ class TrainRun:
             replicated=replicated,
             sync_timeout=sync_timeout,
             start_timeout=start_timeout,
+            step_timeout=step_timeout,
         )
         self._quiet = quiet
         self._engine: CheckpointEngine | None = None
@@ -270,7 +279,8 @@ class TrainRun:
         record.check_same_run(found, self.settings)
         self._counters.stopped = False
         self._note()
-        engine = CheckpointEngine(self._tracked.source(), self.settings, world=self._world)
+        source = self._tracked.source()
+        engine = CheckpointEngine(source, self.settings, world=source.among(self._world))
         report = self._resume(engine)
         self._engine = engine
         self.worker_status = self._ray.worker_status(report)

@@ -1,13 +1,15 @@
 """Where a training function of Ray Train runs: which rank it is, and how it agrees with the others on a save.
 
 torch's process group is used where the trainer has made one; without it Ray's own broadcast, which costs a
-message to an actor at each clean point and is therefore asked only where clocks decide about saves. All else
-goes through the store.
+message to an actor at each clean point and is therefore asked only where clocks decide about saves. Both wait for
+a worker that has stopped, and no longer than `step_timeout`. All else goes through the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, wait
+from threading import Thread
 from typing import Any
 
 import ray.train
@@ -15,7 +17,7 @@ import ray.train
 from unbroken.capture.process_group import broadcaster, initialized
 from unbroken.engine.schedule import Every
 from unbroken.engine.world import World
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, RankMissing
 
 FOLDER = "unbroken"
 
@@ -66,16 +68,23 @@ def root_in_storage() -> str:
     return f"{storage.experiment_fs_path.rstrip('/')}/{FOLDER}"
 
 
-def world(every: Every, *, replicated: Collection[str], sync_timeout: float, start_timeout: float) -> World:
+def world(
+    every: Every,
+    *,
+    replicated: Collection[str],
+    sync_timeout: float,
+    start_timeout: float,
+    step_timeout: float,
+) -> World:
     """Return the world as this worker sees it. Every worker calls it at the same place."""
     here = context()
     rank, size = int(here.get_world_rank()), int(here.get_world_size())
     agree: Callable[[bool], bool] | None = None
     dist = initialized() if size > 1 else None
     if dist is not None and (dist.get_rank(), dist.get_world_size()) == (rank, size):
-        agree = broadcaster(dist, timeout=sync_timeout)
+        agree = broadcaster(dist, timeout=step_timeout)
     elif size > 1 and not _fixed(every):
-        agree = _by_ray
+        agree = in_time(_by_ray, seconds=step_timeout)
     return World(
         rank=rank,
         size=size,
@@ -90,6 +99,40 @@ def _fixed(every: Every) -> bool:
     """Whether every rank can tell by itself when a save is due."""
     others = (every.seconds, every.episodes, every.max_loss, every.max_overhead)
     return all(value is None for value in others)
+
+
+def in_time(ask: Callable[[bool], bool], *, seconds: float) -> Callable[[bool], bool]:
+    """Return `ask` with an end to its waiting. Ray's broadcast has none, unless its driver was started with one.
+
+    A question that got no answer is not asked again: Ray would count this worker twice, and take it for the others.
+
+    Raises (the function): RankMissing where the others do not come in time.
+    """
+    unanswered = False
+
+    def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
+        nonlocal unanswered
+        if not unanswered:
+            answer: Future[bool] = Future()
+            # Nothing can be done for a thread that waits, but to let it end with the process.
+            Thread(target=_answer, args=(answer, ask, wish), name="unbroken-agree", daemon=True).start()
+            if answer in wait([answer], seconds).done:
+                return answer.result()
+            unanswered = True
+        raise RankMissing(
+            f"The workers did not meet within {seconds:g} seconds to agree on a save: one of them has stopped, is"
+            " slow, or has left its loop.",
+            hint="Every worker has to come to the same clean points; allow slow ones more by step_timeout=.",
+        )
+
+    return agree
+
+
+def _answer(answer: Future[bool], ask: Callable[[bool], bool], wish: bool) -> None:  # noqa: FBT001
+    try:
+        answer.set_result(ask(wish))
+    except BaseException as error:  # noqa: BLE001 - raised again where the answer is waited for
+        answer.set_exception(error)
 
 
 def _by_ray(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree

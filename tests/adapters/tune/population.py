@@ -1,6 +1,6 @@
 """Population based training that exploits: a function, and a class with and without reused processes.
 
-Run as a script: `ROOT`. Writes `outcome.json`, and what every trial would draw next at each start and save
+Run as a script: `ROOT function|reused|anew`. Writes `outcome.json`, and what every trial would draw next at each start and save
 into `draws.jsonl`. Nothing of it is drawn: the generators are copied.
 """
 
@@ -22,7 +22,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 
 import unbroken.tune
 
-ROOT = sys.argv[1]
+ROOT, EXPERIMENT = sys.argv[1:]
 STEPS = 4
 
 
@@ -161,11 +161,12 @@ def experiment(name: str, trainable: Any, *, reuse: bool, **checkpoints: Any) ->
 
 def main() -> None:
     ray.init(num_cpus=2, include_dashboard=False)
-    outcome = {
-        "function": experiment("function", function, reuse=False),
-        "reused": experiment("reused", TorchStepwise, reuse=True, checkpoint_at_end=True),
-        "anew": experiment("anew", Stepwise, reuse=False, num_to_keep=2, checkpoint_frequency=1),
-    }
+    if EXPERIMENT == "function":
+        outcome = experiment("function", function, reuse=False)
+    elif EXPERIMENT == "reused":
+        outcome = experiment("reused", TorchStepwise, reuse=True, checkpoint_at_end=True)
+    else:
+        outcome = experiment("anew", Stepwise, reuse=False, num_to_keep=2, checkpoint_frequency=1)
     Path(ROOT, "outcome.json").write_text(json.dumps(outcome))
 
 

@@ -55,6 +55,7 @@ def test_all_trials_end_as_if_nothing_had_happened(undisturbed: Path, killed: Pa
     assert differing(undisturbed, root / "checkpoints") == set()
 
 
+@pytest.mark.exactness
 def test_with_a_part_left_cold_they_would_not(undisturbed: Path, killed: Path, tmp_path: Path) -> None:
     root = tmp_path / "cold"
     shutil.copytree(killed, root)

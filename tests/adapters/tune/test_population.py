@@ -1,6 +1,6 @@
 """Population based training: the loser becomes a clone of the winner, and no exploit can fail.
 
-Every trial keeps one checkpoint (`keep_last=1`), and of the third experiment Tune keeps two pointers.
+Every trial keeps one checkpoint (`keep_last=1`), and of the experiment `anew` Tune keeps two pointers.
 """
 
 from __future__ import annotations
@@ -21,57 +21,55 @@ from .drive import drive
 pytest.importorskip("ray.tune")
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
-EXPERIMENTS = ("function", "reused", "anew")
+EXPERIMENTS = (
+    "reused",
+    pytest.param("function", marks=pytest.mark.exactness),
+    pytest.param("anew", marks=pytest.mark.exactness),
+)
 
 
 @dataclass(frozen=True)
 class Population:
+    experiment: str
     root: Path
     told: str
     outcome: dict[str, Any]
     draws: list[dict[str, Any]]
 
-    def runs(self, experiment: str) -> list[Repository]:
+    def runs(self) -> list[Repository]:
         root = self.root / "checkpoints"
-        return [Repository.open(root, job) for job in jobs(root) if job.startswith(f"{experiment}-")]
+        return [Repository.open(root, job) for job in jobs(root)]
 
-    def clones(self, experiment: str) -> list[dict[str, Any]]:
+    def clones(self) -> list[dict[str, Any]]:
         """Return what was noted at the starts of clones."""
-        return [
-            line
-            for line in self.draws
-            if line["job"].startswith(experiment) and line["event"].startswith("commit")
-        ]
+        return [line for line in self.draws if line["event"].startswith("commit")]
 
 
-@pytest.fixture(scope="module")
-def population(tmp_path_factory: pytest.TempPathFactory) -> Population:
+@pytest.fixture(scope="module", params=EXPERIMENTS)
+def population(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Population:
     root = tmp_path_factory.mktemp("population")
-    told = drive("population.py", str(root))
+    told = drive("population.py", str(root), request.param)
     draws = [json.loads(line) for line in (root / "draws.jsonl").read_text().splitlines()]
-    return Population(root, told, json.loads((root / "outcome.json").read_text()), draws)
+    return Population(request.param, root, told, json.loads((root / "outcome.json").read_text()), draws)
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_trials_exploit_and_none_fails(population: Population, experiment: str) -> None:
-    assert population.outcome[experiment]["errors"] == []
-    assert population.clones(experiment)
+def test_trials_exploit_and_none_fails(population: Population) -> None:
+    assert population.outcome["errors"] == []
+    assert population.clones()
     # A synchronous scheduler leaves a trial paused for good if it paused last. The others come to their end.
-    assert max(run.commits()[0].step for run in population.runs(experiment)) == 4
+    assert max(run.commits()[0].step for run in population.runs()) == 4
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_the_schedulers_hyperparameters_win_over_the_parents(population: Population, experiment: str) -> None:
-    chosen = population.outcome[experiment]["lr"]
+def test_the_schedulers_hyperparameters_win_over_the_parents(population: Population) -> None:
+    chosen = population.outcome["lr"]
     assert 0.016 in chosen.values()  # half of the winner's
-    for run in population.runs(experiment):
+    for run in population.runs():
         state = run.load(run.commits()[0])
         assert learning_rates(state) == {chosen[run.job.partition("-")[2]]}
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_a_clone_draws_what_its_parent_does_not(population: Population, experiment: str) -> None:
-    for clone in population.clones(experiment):
+def test_a_clone_draws_what_its_parent_does_not(population: Population) -> None:
+    for clone in population.clones():
         parent = clone["event"].rpartition(" of ")[2]
         same_step = [
             line for line in population.draws if line["job"] == parent and line["step"] == clone["step"]
@@ -81,11 +79,8 @@ def test_a_clone_draws_what_its_parent_does_not(population: Population, experime
             assert all(a != b for a, b in zip(line["drawn"], clone["drawn"], strict=True))
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_lineage_stands_in_every_checkpoint_and_in_the_history(
-    population: Population, experiment: str
-) -> None:
-    for clone in population.clones(experiment):
+def test_lineage_stands_in_every_checkpoint_and_in_the_history(population: Population) -> None:
+    for clone in population.clones():
         run = Repository.open(population.root / "checkpoints", clone["job"])
         parent = clone["event"].rpartition(" of ")[2]
         lineage = run.meta(run.commits()[0]).counters["lineage"]
@@ -95,18 +90,16 @@ def test_lineage_stands_in_every_checkpoint_and_in_the_history(
 
 
 def test_each_clone_says_one_line(population: Population) -> None:
-    clones = [clone for experiment in EXPERIMENTS for clone in population.clones(experiment)]
     told = [line for line in population.told.splitlines() if "as a clone of" in line]
-    assert len(told) == len(clones)
+    assert len(told) == len(population.clones())
     assert all(" lr 0.032 -> 0.016 ·" in line for line in told)
 
 
-def test_a_process_was_used_for_two_trials(population: Population) -> None:
+def test_a_process_is_used_for_two_trials_where_tune_was_told_so(population: Population) -> None:
     trials: dict[int, set[str]] = {}
     for line in population.draws:
-        if line["job"].startswith("reused-"):
-            trials.setdefault(line["pid"], set()).add(line["job"])
-    assert any(len(jobs) == 2 for jobs in trials.values())
+        trials.setdefault(line["pid"], set()).add(line["job"])
+    assert any(len(jobs) == 2 for jobs in trials.values()) == (population.experiment == "reused")
 
 
 def learning_rates(state: Snapshot) -> set[float]:

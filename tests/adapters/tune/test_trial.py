@@ -138,6 +138,7 @@ def test_a_record_that_knows_only_of_the_exploit_before_does_not_bring_it_back(t
     again = Started(tmp_path / "runs", "child", lr=0.3, given=first).close()
     assert (again.report.step, again.report.origin) == (7, "")
     assert torch.equal(again.weights, clone.weights)
+    assert "opt/defaults/lr: 0.6 -> 0.3 (the new one is used)" in again.report.changes  # which the record has
 
 
 def test_strictness_is_about_a_person_and_not_about_a_scheduler(tmp_path: Path) -> None:

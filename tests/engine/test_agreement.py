@@ -16,6 +16,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError, NotCapturable, SaveFailed, UnbrokenError
 from unbroken.repo.repository import Repository
+from unbroken.state.snapshot import Snapshot
 from unbroken.types import Fidelity
 
 SECONDS = 30.0
@@ -187,3 +188,31 @@ def test_a_component_that_is_to_be_the_same_and_is_not_there_is_named_on_both_ra
     assert all("replicated names 'policy_weigths'" in text for text in said)
     with pytest.raises(ConfigError, match="Write 'replay_buffer'"):
         World(rank=0, size=2, replicated={"replay_buffer@rank1"})
+
+
+def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
+    """Neither a further save nor a word to the one who is gone is begun before the error ends the process."""
+    begun: list[int] = []
+
+    def work(rank: int) -> None:
+        world = World(rank=rank, size=2, replicated=(), sync_timeout=1.0, start_timeout=SECONDS)
+        settings = Settings(root=tmp_path, job="run", every=Every(steps=4))
+        engine = CheckpointEngine(source_of(Training(seed=rank)), settings, world=world, environment={})
+        engine.resume()
+        if rank == 1:
+            return  # gone without a word
+        engine.save(4, reason="here")
+        engine._writer.wait()
+        capture = engine._source.capture
+
+        def captured() -> Snapshot:
+            begun.append(1)
+            return capture()
+
+        engine._source.capture = captured  # type: ignore[method-assign]
+        with pytest.raises(SaveFailed, match="rank 1 said nothing"):
+            engine.save(8, reason="here")
+        assert not engine._writer.busy
+
+    together(work)
+    assert begun == []

@@ -16,7 +16,7 @@ from unbroken.engine.schedule import Schedule
 from unbroken.engine.seat import Seat
 from unbroken.engine.world import World
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import UnbrokenError
+from unbroken.errors import RankMissing, UnbrokenError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Position
 from unbroken.repo.follower import Follower
@@ -49,6 +49,11 @@ class Agreement:
     def raised(self, step: int) -> None:
         """The save of this step has raised here; for the other ranks the point is over."""
         self._over = step
+
+
+def lost_a_rank(error: BaseException) -> bool:
+    """Whether a save failed because some rank said nothing: then nobody is there to be told anything."""
+    return isinstance(error, RankMissing) or isinstance(error.__cause__, RankMissing)
 
 
 def tell_not_begun(

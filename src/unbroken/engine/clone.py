@@ -21,6 +21,7 @@ from unbroken.engine.recovery import Attempt, RecoveryPlan, Tier
 from unbroken.engine.resume import Attempts, Resumption
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import Branches, Source
+from unbroken.engine.world import World
 from unbroken.errors import ConfigError, CorruptObject, InternalError, NoUsableCheckpoint, ObjectMissing
 from unbroken.format.records import Commit
 from unbroken.repo import pins
@@ -41,13 +42,19 @@ class Origin:
         return f"commit {self.sequence} of {self.job}"
 
 
-def clone(origin: Origin, source: Source, settings: Settings, *, segment: int) -> Resumption:
+def clone(
+    origin: Origin, source: Source, settings: Settings, world: World | None = None, *, segment: int
+) -> Resumption:
     """Bring the live objects to the state of `origin`, with the settings that the script has given them.
 
     Raises:
         NoUsableCheckpoint: that run holds no checkpoint that can be read.
         StateMismatch, Untrusted, RestoreFailed: as `CheckpointEngine.resume` does.
     """
+    if world is not None:
+        raise ConfigError(
+            "A run of several ranks cannot begin as a clone.", hint="Start it without the other run."
+        )
     if not isinstance(source, Branches):
         raise InternalError("This source cannot give its generators streams of their own.")
     try:

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from unbroken.engine import fingerprint
-from unbroken.engine.agreement import Agreement, tell_not_begun
+from unbroken.engine.agreement import Agreement, lost_a_rank, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin, clone
@@ -159,10 +159,6 @@ class CheckpointEngine(ReadsRun):
         self._versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
         self._fingerprint = fingerprint.fingerprint(threads)
-        if origin is not None and self.world is not None:
-            raise ConfigError(
-                "A run of several ranks cannot begin as a clone.", hint="Start it without the other run."
-            )
         repository = self._repository(create=True)
         traces = Traces(known=False)
         if self._speaks:
@@ -183,7 +179,7 @@ class CheckpointEngine(ReadsRun):
     ) -> ResumeReport:
         started = self._clock()
         if origin is not None:
-            found = clone(origin, self._source, self.settings, segment=self.segment)
+            found = clone(origin, self._source, self.settings, self.world, segment=self.segment)
         else:
             found = find_start(
                 repository, run, self._source, self.settings, self.world,
@@ -309,7 +305,7 @@ class CheckpointEngine(ReadsRun):
         except Exception as error:
             if self._agreement is not None:
                 self._agreement.raised(step)
-                if not self._handed:
+                if not self._handed and not lost_a_rank(error):
                     tell_not_begun(
                         run, self._writer, error, step=step, segment=self.segment, position=position
                     )
@@ -407,8 +403,8 @@ class CheckpointEngine(ReadsRun):
         try:
             self._finish_save()
         except SaveFailed as error:
-            if self._agreement is None:
-                raise
+            if self._agreement is None or lost_a_rank(error):
+                raise  # with a rank that is gone there is no next one
             return error
         return None
 

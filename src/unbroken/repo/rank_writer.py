@@ -49,6 +49,10 @@ from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import children
 from unbroken.types import Digest, Sequence
 
+REFUSAL_SECONDS = 10.0
+"""So long a rank that has nothing to write waits for the order, to say so. Ranks come to a save at about the same
+time, so the order is there, or about to come."""
+
 MOST_FINDINGS = 5
 """So many differing leaves a rank names; the first one is what a person looks at."""
 
@@ -168,7 +172,8 @@ class RankWriter:
         Raises:
             RankMissing: it does not come in time.
         """
-        place, order = self._await_order(meta)
+        # Not as long as for a save: whoever ends with this error waits for it.
+        place, order = self._await_order(meta, seconds=min(REFUSAL_SECONDS, self._meeting.timeout))
         self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
 
     def commits(self) -> list[Commit]:
@@ -182,8 +187,9 @@ class RankWriter:
     def retain(self, plan: RetentionPlan) -> None:
         """Delete nothing: only the coordinator deletes."""
 
-    def _await_order(self, meta: Meta) -> tuple[str, SaveOrder]:
+    def _await_order(self, meta: Meta, *, seconds: float | None = None) -> tuple[str, SaveOrder]:
         meeting = self._meeting
+        seconds = meeting.timeout if seconds is None else seconds
 
         def look() -> tuple[int, SaveOrder] | None:
             for number in self._orders():
@@ -208,11 +214,11 @@ class RankWriter:
             meeting.hear(f"{ranks.save(meeting.epoch, self._done + 1)}/order.json", SaveOrder)
             return None
 
-        found = meeting.patience.until(look, seconds=meeting.timeout)
+        found = meeting.patience.until(look, seconds=seconds)
         if found is None:
             self._missed.append(_moment(meta))
             raise RankMissing(
-                f"Rank 0 did not begin to save step {meta.step:,} within {meeting.timeout:g} seconds.",
+                f"Rank 0 did not begin to save step {meta.step:,} within {seconds:g} seconds.",
                 hint="Look at what rank 0 is doing; allow more time with sync_timeout if it was only slow.",
                 ranks=(0,),
             )

@@ -130,11 +130,8 @@ class CheckpointEngine(ReadsRun):
         """Weights that were not finite when the run began; None until its first checkpoint tells."""
         self._damaged: frozenset[Sequence] = frozenset()
         self._told = Told()
-        self._companion: Companion | None = None
-        memory = None
-        if self.settings.writer == "process":
-            memory = SharedMemory()
-            self._companion = Companion(memory, self._name_companion)
+        memory = SharedMemory() if self.settings.writer == "process" else None
+        self._companion = None if memory is None else Companion(memory, self._name_companion)
         self._touching: Beside | None = None
         self._staging = Staging(self._staging_ceiling, memory)
         self._versions: Mapping[str, str] = {}

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unbroken.adapters.pretrained.names import CODEC, PREFIX
 from unbroken.errors import ConfigError, CorruptObject
 from unbroken.report.arrays import Arrays, NamedArray
 from unbroken.state.nodes import Bytes, Coded, Dict, Tuple, Value
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 NAME = "hf-dir"
 """What `--to` calls this layout."""
-CODEC, PREFIX = "pretrained", "weights."
-"""As `adapters/pretrained/codec.py` writes them, which this reads without its framework."""
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 

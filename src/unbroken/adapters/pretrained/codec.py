@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unbroken.adapters.pretrained.layout import Layout
+from unbroken.adapters.pretrained.names import CODEC, PREFIX
 from unbroken.adapters.pretrained.tracked import Pretrained
 from unbroken.capture.memory import fill
 from unbroken.capture.torch import tensor_table
@@ -23,10 +24,6 @@ from unbroken.state.policy import Policy
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
     from unbroken.state.walk import Walk
-
-CODEC = "pretrained"
-PREFIX = "weights."
-"""Before a tensor's name, in the payload: no tensor can take the place of another entry."""
 
 
 class PretrainedCodec:

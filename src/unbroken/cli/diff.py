@@ -45,8 +45,9 @@ def diff(
 ) -> int:
     """Compare two checkpoints. Exit status 1 if they differ."""
     left, right = run_of(a), run_of(b)
-    before, after = left.checkpoint(), right.checkpoint()
-    components = compared(left.load(before), right.load(after), wall_clock=wall_clock)
+    before, was = left.read(lambda commit: (commit, left.repository.load(commit)))
+    after, now = right.read(lambda commit: (commit, right.repository.load(commit)))
+    components = compared(was, now, wall_clock=wall_clock)
     found = [leaf for row in components for leaf in row.differences]
     result = DiffResult(left.place(before), right.place(after), not found, components)
     parts: list[Table | str] = [

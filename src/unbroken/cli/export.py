@@ -19,6 +19,8 @@ from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
+from unbroken.format.records import Commit
+from unbroken.repo.repository import Repository
 from unbroken.report.arrays import Arrays, NamedArray
 from unbroken.report.plain import plain
 from unbroken.report.quantity import counted, size
@@ -85,21 +87,8 @@ def export(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
     target = run_of(run)
-    commit = target.checkpoint()
-    with target.reading(commit):
-        documents = target.repository.manifest(commit).documents.values()
-    names = {entry.component for entry in documents}
-    component = _labelled(component, names)
-    if component not in names:
-        raise ConfigError(
-            f"There is no component {component!r}.", hint=f"There are: {', '.join(sorted(names))}."
-        )
-    own, rank = split_name(component)
-    # A policy's target networks are part of its state_dict, and a component of their own.
-    targets = TARGETS if rank is None else rank_name(TARGETS, rank)
-    wanted = {component, targets} & names if own == POLICY else {component}
-    # Several ranks number their objects each for itself: as one of them sees it, each number is there once.
-    snapshot, checkpoint = view(target.load(commit, sorted(wanted)), rank or 0), target.place(commit)
+    commit, component, snapshot = target.read(lambda commit: _loaded(target.repository, commit, component))
+    own, checkpoint = split_name(component)[0], target.place(commit)
     if write is None:
         written = pretrained.write_models(snapshot, own, path, shard=shard, force=force)
         result = _exported(checkpoint, component, path, to, written, written.bytes)
@@ -114,6 +103,26 @@ def export(
         json=json,
     )
     return EXIT_OK
+
+
+def _loaded(repository: Repository, commit: Commit, component: str) -> tuple[Commit, str, Snapshot]:
+    """Return a component under its full name, and what belongs to it.
+
+    Raises:
+        ConfigError: the checkpoint has none of this name.
+    """
+    names = {entry.component for entry in repository.manifest(commit).documents.values()}
+    component = _labelled(component, names)
+    if component not in names:
+        raise ConfigError(
+            f"There is no component {component!r}.", hint=f"There are: {', '.join(sorted(names))}."
+        )
+    own, rank = split_name(component)
+    # A policy's target networks are part of its state_dict, and a component of their own.
+    targets = TARGETS if rank is None else rank_name(TARGETS, rank)
+    wanted = {component, targets} & names if own == POLICY else {component}
+    # Several ranks number their objects each for itself: as one of them sees it, each number is there once.
+    return commit, component, view(repository.load(commit, sorted(wanted)), rank or 0)
 
 
 def _labelled(component: str, names: Collection[str]) -> str:

@@ -15,6 +15,7 @@ from unbroken.cli.target import open_run, runs_in
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.repo.settled import ATTEMPTS
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
@@ -111,11 +112,24 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
 def _listing(run: str) -> RunListing:
     try:
         repository = open_run(run)
-        commits = repository.commits()
+        return RunListing(run, checkpoints(repository))
     except (UnbrokenError, OSError) as error:  # one bad run does not hide the others
         return RunListing(run, (), str(error))
+
+
+def checkpoints(repository: Repository) -> tuple[Listed, ...]:
+    """Return what a run holds. Where its training deletes some meanwhile, the list is made anew."""
+    for _ in range(ATTEMPTS - 1):
+        found = _listed(repository)
+        if not any(listed.problem and repository.gone(listed.commit) for listed in found):
+            return found
+    return tuple(one for one in _listed(repository) if not one.problem or not repository.gone(one.commit))
+
+
+def _listed(repository: Repository) -> tuple[Listed, ...]:
+    commits = repository.commits()
     left = abandoned(commits)
-    return RunListing(run, tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits))
+    return tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits)
 
 
 def abandoned(newest_first: Iterable[Commit]) -> set[int]:

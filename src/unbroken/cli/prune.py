@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from unbroken.cli.target import open_run, run_named
 from unbroken.repo.collect import Spared
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.pruning import PrunePlan, check_idle, plan_prune, retention_now
+from unbroken.repo.usage import sizes_of
 from unbroken.report.pruning import freed_by, plan_tables
 from unbroken.report.quantity import counted, size
 from unbroken.report.table import Table
@@ -62,10 +64,15 @@ def prune(
     repository = open_run(run)
     store = repository.store
     plan = plan_prune(store, keep_last=keep_last)
-    tables = plan_tables(plan, store.size)
+    there = sizes_of(store)
+
+    def size_of(key: str) -> int:
+        return there.get(key, 0)  # a run in training deletes what was planned, too
+
+    tables = plan_tables(plan, size_of)
     if dry_run:
         busy = f"The run is in use by {plan.busy}: prune refuses until it has ended." if plan.busy else ""
-        show(*tables, *(["", busy] if busy else []), data=_planned(run, plan, store), json=json)
+        show(*tables, *(["", busy] if busy else []), data=_planned(run, plan, size_of), json=json)
         return EXIT_OK
     if not take_over:
         check_idle(store, repository.job, otherwise="add --take-over")
@@ -101,7 +108,7 @@ def _told(result: Pruned) -> list[Table | str]:
     return lines
 
 
-def _planned(run: str, plan: PrunePlan, store: ByteStore) -> Pruned:
+def _planned(run: str, plan: PrunePlan, size_of: Callable[[str], int]) -> Pruned:
     return Pruned(
         run,
         dry_run=True,
@@ -110,9 +117,9 @@ def _planned(run: str, plan: PrunePlan, store: ByteStore) -> Pruned:
         deleted=plan.collection.keys,
         rewritten=plan.compaction.packs,
         spared=plan.collection.spared,
-        freed=freed_by(plan, store.size),
+        freed=freed_by(plan, size_of),
     )
 
 
 def _on_disk(store: ByteStore) -> int:
-    return sum(store.size(key) for key in store.list())
+    return sum(sizes_of(store).values())

@@ -64,13 +64,11 @@ def show(
 ) -> int:
     """Show one checkpoint: metadata, components, sizes and what each promises."""
     target = run_of(run, step=step)
-    commit = target.checkpoint()
     if component:
-        tree = tuple(leaves_of(target, commit, component))
+        tree = target.read(lambda commit: tuple(leaves_of(target, commit, component)))
         print_out(tree_table(tree), data={"component": component, "leaves": tree}, json=json)
         return EXIT_OK
-    with target.reading(commit):
-        checkpoint = describe(target, commit)
+    checkpoint = target.read(lambda commit: describe(target, commit))
     parts: list[Table | str] = [facts_table(checkpoint, every=every), "", components_table(checkpoint)]
     if cost:
         parts += ["", cost_table(checkpoint)]
@@ -168,7 +166,7 @@ def leaves_of(target: Target, commit: Commit, component: str) -> Iterator[Leaf]:
     Raises:
         ConfigError: the checkpoint has no such component; the error lists those that it has.
     """
-    yield from leaves(target.load(commit, [component]).components[component])
+    yield from leaves(target.repository.load(commit, [component]).components[component])
 
 
 def tree_table(tree: tuple[Leaf, ...]) -> Table:

@@ -7,18 +7,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from unbroken.cli import bucket
-from unbroken.errors import ConfigError, CorruptObject
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, RunBusy
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import is_url
-from unbroken.state.snapshot import Snapshot
+from unbroken.repo.settled import ATTEMPTS
+
+T = TypeVar("T")
 
 DEPTH = 4
 """So many levels down a directory is searched for runs."""
@@ -54,17 +57,37 @@ class Target:
             raise ConfigError(f"{self.where} holds no checkpoint yet.", hint="Train until the first save.")
         return commits[0]
 
-    def load(self, commit: Commit, components: Collection[str] | None = None) -> Snapshot:
-        """Return the state of a checkpoint, or some components of it.
+    def read(self, do: Callable[[Commit], T]) -> T:
+        """Do something with the named checkpoint, or with the newest one.
+
+        The run may be in training: where that deletes the newest meanwhile, the next newest takes its place.
 
         Raises:
+            ConfigError: the run holds none, or the named one was deleted meanwhile.
             CorruptObject: it is damaged; the hint names one to try instead.
+            RunBusy: each newest one is deleted before it is read.
         """
-        with self.reading(commit):
-            return self.repository.load(commit, components)
+        for _ in range(ATTEMPTS):
+            commit = self.checkpoint()
+            try:
+                with self._told(commit):
+                    return do(commit)
+            except (CorruptObject, ObjectMissing):
+                if not self.repository.gone(commit):
+                    raise
+                if self.commit is not None:
+                    raise ConfigError(
+                        f"The checkpoint of step {commit.step} was deleted while it was read: "
+                        "the run keeps only some.",
+                        hint=f"{NEXT} {self.where}",
+                    ) from None
+        raise RunBusy(
+            f"{self.where} deletes its checkpoints before they can be read.",
+            hint="Let it keep more of them (keep_last), or read it when it has ended.",
+        )
 
     @contextmanager
-    def reading(self, commit: Commit) -> Generator[None, None, None]:
+    def _told(self, commit: Commit) -> Generator[None, None, None]:
         """Add to an error of a damaged checkpoint what to do now."""
         try:
             yield

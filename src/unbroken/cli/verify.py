@@ -9,7 +9,7 @@ import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import run_of
+from unbroken.cli.target import Target, run_of
 from unbroken.errors import ConfigError
 from unbroken.repo.fault import ObjectFault
 from unbroken.report.quantity import number
@@ -28,11 +28,13 @@ class CheckedCommit:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A run and its checkpoints, newest first."""
+    """A run and its checkpoints, newest first. `passed_over`: the steps of those that the run, which is in
+    training, deleted before they were read."""
 
     run: str
     intact: bool
     checkpoints: tuple[CheckedCommit, ...]
+    passed_over: tuple[int, ...] = ()
 
 
 def verify(
@@ -41,17 +43,35 @@ def verify(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Check every object of a run against its digest. Exit status 1 if one is damaged."""
+    """Check every object of a run against its digest. Exit status 1 if one is damaged.
+
+    The run may be in training: what it deletes meanwhile is passed over.
+    """
     target = run_of(run, step=step)
+    result = verified(target)
+    show(*tables(result), data=result, json=json)
+    return EXIT_OK if result.intact else EXIT_NO
+
+
+def verified(target: Target) -> Verification:
+    """Check the named checkpoint, or all of them.
+
+    Raises:
+        ConfigError: there is none.
+    """
     commits = [target.commit] if target.commit else target.repository.commits()
     if not commits:
         raise ConfigError(f"{target.where} holds no checkpoint.", hint="There is nothing to verify yet.")
-    checked = tuple(
-        CheckedCommit(c.step, c.sequence, c.directory, tuple(target.repository.verify(c))) for c in commits
-    )
-    result = Verification(target.where, not any(c.faults for c in checked), checked)
-    show(*tables(result), data=result, json=json)
-    return EXIT_OK if result.intact else EXIT_NO
+    checked: list[CheckedCommit] = []
+    passed_over: list[int] = []
+    for c in commits:
+        faults = tuple(target.repository.verify(c))
+        if faults and target.repository.gone(c):
+            passed_over.append(c.step)
+        else:
+            checked.append(CheckedCommit(c.step, c.sequence, c.directory, faults))
+    intact = not any(c.faults for c in checked)
+    return Verification(target.where, intact, tuple(checked), tuple(passed_over))
 
 
 def tables(result: Verification) -> list[Table | str]:
@@ -63,4 +83,10 @@ def tables(result: Verification) -> list[Table | str]:
         overview.add(number(commit.step), commit.directory, verdict)
         for fault in commit.faults:
             faults.add(number(commit.step), fault.component, fault.key or fault.digest, fault.problem)
-    return [overview, "", faults] if faults.rows else [overview]
+    told: list[Table | str] = [overview]
+    if faults.rows:
+        told += ["", faults]
+    if result.passed_over:
+        steps = ", ".join(map(number, result.passed_over))
+        told += ["", f"Passed over, since the run deleted it meanwhile: step {steps}"]
+    return told

@@ -33,12 +33,10 @@ from unbroken.repo.pipeline import StoredBlob
 from unbroken.repo.reader import Reader
 from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.settled import ATTEMPTS, packs_changed
 from unbroken.repo.stored import read_stored
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
-
-ATTEMPTS = 10
-"""So often something else is found in the place of what the source has just deleted or moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +156,11 @@ class _Copier:
             try:
                 return self._copy(commit)
             except CorruptObject:
-                if commit not in self._source.commits():
+                if self._source.gone(commit):
                     return None
-                if not self._packs_changed():
+                if not packs_changed(self._index):
                     raise
         return self._copy(commit)
-
-    def _packs_changed(self) -> bool:
-        """Look at the packs again: a compaction moves blobs from one to another."""
-        before = set(self._index.packs)
-        self._index.refresh()
-        return self._index.packs.keys() != before
 
     def _copy(self, commit: Commit) -> Copied:
         source, writer = self._source, self._writer

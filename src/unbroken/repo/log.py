@@ -67,6 +67,17 @@ def read_log(store: ByteStore, *, starts: dict[Epoch, Sequence] | None = None) -
     )
 
 
+def is_gone(store: ByteStore, commit: Commit, *, starts: dict[Epoch, Sequence] | None = None) -> bool:
+    """Whether a commit that was listed counts no more: it was deleted since, or a later epoch goes on before it.
+
+    One whose record stands there and cannot be read is damaged, not gone.
+    """
+    log, key = read_log(store, starts=starts), layout.commit(commit.sequence)
+    # By name, not by value: a metric may be NaN, which equals nothing.
+    counts = any((c.sequence, c.write_id) == (commit.sequence, commit.write_id) for c in log.commits)
+    return not counts and all(fault.key != key for fault in log.broken)
+
+
 def _records(store: ByteStore) -> list[str]:
     """Return the keys of the commit records. A listing may lag behind; what comes next is asked for by name."""
     keys = [key for key in store.list(layout.COMMITS) if layout.commit_sequence(key) is not None]

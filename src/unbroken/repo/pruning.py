@@ -18,10 +18,11 @@ from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.collect import GcPlan, Inventory
 from unbroken.repo.compaction import CompactionPlan
 from unbroken.repo.lock import await_companion, read_lease
-from unbroken.repo.log import read_log
+from unbroken.repo.log import is_gone, read_log
 from unbroken.repo.process import Process, named_in
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan, plan_retention
+from unbroken.repo.settled import ATTEMPTS, settled
 from unbroken.store.base import ByteStore
 from unbroken.types import Epoch
 
@@ -43,6 +44,16 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
 
     While a process writes to the run, what it may be saving just now is spared.
     """
+    for _ in range(ATTEMPTS - 1):
+        plan = _plan(store, keep_last)
+        references = plan.inventory.references
+        # What cannot be read spares much: not for the sake of one that the training has just deleted.
+        if not any(references[c.sequence] is None and is_gone(store, c) for c in plan.inventory.log.commits):
+            return plan
+    return _plan(store, keep_last)
+
+
+def _plan(store: ByteStore, keep_last: int | None) -> PrunePlan:
     busy = holder(store)
     log = read_log(store)
     epochs = fencing.read_epochs(store)
@@ -52,7 +63,10 @@ def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
     index.refresh()
     lists = ChunkLists(index)
     inventory = collect.take_inventory(
-        store, log, index, lambda commit: Reader(store, index, commit).references(lists)
+        store,
+        log,
+        index,
+        lambda commit: settled(index, lambda: Reader(store, index, commit).references(lists)),
     )
     retention = None if keep_last is None else retention_now(store, log.commits, keep_last)
     dropped = frozenset(commit.sequence for commit in (retention.dropped if retention is not None else ()))

@@ -2,7 +2,8 @@
 
 Everything that is read is checked against the digest of what vouches for it: the commit record (which
 carries its own check) for the manifest, the manifest for metadata, documents and blobs. Reading never
-writes and needs no lock; a checkpoint that is collected meanwhile shows as missing objects.
+writes and needs no lock; a checkpoint that is collected meanwhile shows as missing objects, and is then `gone`.
+Where blobs are missed while packs come and go, they are looked for again: a compaction moves them.
 
 Not promised: that the state fits anything. That is the planner's question.
 """
@@ -28,12 +29,13 @@ from unbroken.repo.coordinator import Ranks
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.follower import Follower, join
 from unbroken.repo.lock import PATIENCE, await_companion
-from unbroken.repo.log import CommitLog, read_log
+from unbroken.repo.log import CommitLog, is_gone, read_log
 from unbroken.repo.process import Process, current
 from unbroken.repo.reader import Reader
 from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal, unseal, unseal_json
+from unbroken.repo.settled import ATTEMPTS, packs_changed, settled
 from unbroken.repo.workers import Workers, read_workers
 from unbroken.state.snapshot import Bytes, Snapshot
 from unbroken.store.base import ByteStore, SupportsProbe
@@ -110,6 +112,10 @@ class Repository:
         """Return commits of processes that had lost the run by then. They do not count."""
         return list(self._log().stale)
 
+    def gone(self, commit: Commit) -> bool:
+        """Whether a commit that was listed counts no more; see `log.is_gone`."""
+        return is_gone(self.store, commit, starts=self._starts)
+
     def broken(self) -> list[ObjectFault]:
         """Return the commit records, epoch starts and indexes that cannot be read."""
         self._index.refresh()
@@ -145,7 +151,7 @@ class Repository:
             CorruptObject: an object is damaged or missing.
             ConfigError: the checkpoint has no component of a name that was asked for.
         """
-        return Reader(self.store, self._index, commit).load(components)
+        return settled(self._index, lambda: Reader(self.store, self._index, commit).load(components))
 
     def contents(self, commit: Commit, refs: Collection[BlobRef]) -> list[Bytes]:
         """Return the bytes of arrays that documents of a commit name. Every digest is checked.
@@ -153,11 +159,15 @@ class Repository:
         Raises:
             CorruptObject: a chunk is damaged or missing.
         """
-        return Reader(self.store, self._index, commit).contents(refs)
+        return settled(self._index, lambda: Reader(self.store, self._index, commit).contents(refs))
 
     def verify(self, commit: Commit, components: Collection[str] | None = None) -> list[ObjectFault]:
         """Read every object of a commit, or of some of its components, and return what is wrong; an empty list if
-        nothing is."""
+        nothing is. What a commit that is `gone` by then lacks is no damage."""
+        for _ in range(ATTEMPTS - 1):
+            faults = Reader(self.store, self._index, commit).verify(components)
+            if not faults or not packs_changed(self._index):
+                return faults
         return Reader(self.store, self._index, commit).verify(components)
 
     def signature_valid(self, commit: Commit, *, key: bytes | None = None) -> bool | None:

@@ -2,12 +2,17 @@
 
 Nothing is locked, changed or loaded: indexes, documents and chunk lists say it all. Bytes of blobs are as
 they are stored, with what describes them in pack and index; those of checkpoints include their documents.
+
+The run may be in training meanwhile: a checkpoint that it deletes before it is measured is passed over, and an
+object that goes between its listing and its measure counts nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
@@ -16,9 +21,11 @@ from unbroken.format.document import BlobRef
 from unbroken.format.records import Commit
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
+from unbroken.repo.log import is_gone
 from unbroken.repo.packsize import entry_bytes, pack_bytes
 from unbroken.repo.pruning import PrunePlan, plan_prune
 from unbroken.repo.reader import Reader
+from unbroken.repo.settled import settled
 from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
@@ -66,6 +73,8 @@ class RunCost:
     live: int
     dead: int
     on_disk: int
+    passed_over: tuple[Commit, ...] = ()
+    """Those that were deleted before they were measured."""
 
 
 @dataclass(slots=True)
@@ -82,30 +91,48 @@ class _Part:
 def measure(store: ByteStore) -> RunCost:
     """Measure a run."""
     plan = plan_prune(store)
+    there = sizes_of(store)
     commits = plan.inventory.log.commits
     lists = ChunkLists(plan.index)
     parts: list[_Part] = []
     own: dict[int, int] = {}
     problems: dict[int, str] = {}
+    gone: list[Commit] = []
     for number, commit in enumerate(commits):
         try:
-            parts += list(_parts(store, plan.index, lists, number, commit))
+            parts += settled(plan.index, partial(_measured, store, plan.index, lists, number, commit))
             own[number] = sum(map(store.size, _objects_of(commit, commits)))
         except (CorruptObject, ObjectMissing, UnsupportedFormat) as error:
-            problems[number] = error.message
+            if is_gone(store, commit):  # the training does not keep it any more
+                gone.append(commit)
+                parts = [part for part in parts if part.checkpoint != number]
+            else:
+                problems[number] = error.message
     sizes = _Sizes(plan.index)
     by_checkpoint = _costs(((part.checkpoint, part) for part in parts), sizes)
     by_component = _costs(((part.component, part) for part in parts), sizes)
     by_part = _costs(((id(part), part) for part in parts), sizes)
     found: list[CheckpointCost] = []
     for number, commit in enumerate(commits):
+        if commit in gone:
+            continue
         cost = by_checkpoint.get(number, Cost())
         cost.alone += own.get(number, 0)
         components = {part.component: by_part[id(part)] for part in parts if part.checkpoint == number}
         found.append(CheckpointCost(commit, cost, components, problems.get(number, "")))
-    on_disk = sum(store.size(key) for key in store.list())
-    dead = _dead(store, plan)
-    return RunCost(tuple(found), dict(sorted(by_component.items())), on_disk - dead, dead, on_disk)
+    on_disk = sum(there.values())
+    dead = _dead(there, plan)
+    components = dict(sorted(by_component.items()))
+    return RunCost(tuple(found), components, on_disk - dead, dead, on_disk, tuple(gone))
+
+
+def sizes_of(store: ByteStore) -> dict[str, int]:
+    """Return the size of every object; one that is deleted since it was listed is left out."""
+    found: dict[str, int] = {}
+    for key in store.list():
+        with suppress(ObjectMissing):
+            found[key] = store.size(key)
+    return found
 
 
 class _Sizes(dict[Digest, int]):
@@ -121,16 +148,18 @@ class _Sizes(dict[Digest, int]):
         return self[digest]
 
 
-def _parts(
+def _measured(
     store: ByteStore, index: BlobIndex, lists: ChunkLists, number: int, commit: Commit
-) -> Iterator[_Part]:
+) -> list[_Part]:
+    found: list[_Part] = []
     reader = Reader(store, index, commit)
     for entry in reader.manifest.documents.values():
         part = _Part(number, entry.component, document=entry.size)
         for ref in reader.document(entry.component).blobs:
             part.raw += ref.size
             part.blobs |= _blobs_of(ref, lists)
-        yield part
+        found.append(part)
+    return found
 
 
 def _blobs_of(ref: BlobRef, lists: ChunkLists) -> set[Digest]:
@@ -171,15 +200,16 @@ def _costs(parts: Iterable[tuple[Owner, _Part]], sizes: _Sizes) -> dict[Owner, C
     return costs
 
 
-def _dead(store: ByteStore, plan: PrunePlan) -> int:
+def _dead(there: Mapping[str, int], plan: PrunePlan) -> int:
     """Return the bytes that a prune would free: garbage, and blobs in packs that nobody needs or that lie twice."""
     dead = 0
+    in_packs = {name: found for name, found in plan.index.packs.items() if layout.pack(name) in there}
     packs = {layout.pack_name(key) for key in plan.collection.packs}
     for key in plan.collection.keys:
         name = layout.pack_name(key)
         if name is None or name not in plan.index.packs:
-            dead += store.size(key)
-    for name, index in plan.index.packs.items():
+            dead += there.get(key, 0)
+    for name, index in in_packs.items():
         if name in packs:
             dead += pack_bytes(index)
         elif plan.collection.needed is not None:

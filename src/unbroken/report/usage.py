@@ -29,12 +29,17 @@ def usage_tables(run: str, cost: RunCost) -> list[Table | str]:
     components = Table((Column("component"), *_COLUMNS))
     for name, part in cost.components.items():
         components.add(name, *_cells(part))
+    gone = ", ".join(number(commit.step) for commit in cost.passed_over)
+    told: list[Table | str] = (
+        [f"Passed over, since the run deleted it meanwhile: step {gone}", ""] if gone else []
+    )
     dead = f"{size(cost.dead)} dead" + (f" (unbroken prune {run})" if cost.dead else "")
     return [
         checkpoints,
         "",
         components,
         "",
+        *told,
         f"{size(cost.on_disk)} on disk: {size(cost.live)} live, {dead}",
     ]
 
@@ -59,6 +64,7 @@ def as_data(run: str, cost: RunCost) -> dict[str, object]:
             for found in cost.checkpoints
         ],
         "components": {name: _facts(part) for name, part in cost.components.items()},
+        "passed_over": [commit.step for commit in cost.passed_over],
         "live": cost.live,
         "dead": cost.dead,
         "on_disk": cost.on_disk,

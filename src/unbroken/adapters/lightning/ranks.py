@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 
 from unbroken.capture.hooks import Hook
 from unbroken.capture.process_group import initialized, other_low_bits, together
+from unbroken.capture.replicas import own_components
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError, StateMismatch
 from unbroken.state.nodes import Dict, Value
@@ -104,16 +105,11 @@ def check_same_ranks(position: Value, trainer: Trainer) -> None:
 
 
 def same_on_every_rank(trainer: Trainer) -> frozenset[str]:
-    """Return the components that DDP keeps byte for byte the same.
-
-    Buffers of a module (means of a BatchNorm) are brought into line only as a batch begins: after it, each rank
-    has those of its own part of the data. Gradients that are still being gathered are each rank's own.
-    """
+    """Return the components that DDP keeps byte for byte the same."""
     from unbroken.adapters.lightning.policy import keeps_gradients
 
-    module = trainer.lightning_module
-    differ = keeps_gradients(trainer) or any(True for _ in module.buffers())
-    return REPLICATED - {WEIGHTS, "target_weights"} if differ else REPLICATED
+    modules = trainer.lightning_module.modules()
+    return REPLICATED - own_components(modules, gathers=keeps_gradients(trainer))
 
 
 def low_bits(trainer: Trainer) -> str:

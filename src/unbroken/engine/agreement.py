@@ -19,6 +19,7 @@ from unbroken.engine.writer import BackgroundWriter
 from unbroken.errors import RankMissing, UnbrokenError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Position
+from unbroken.repo.coordinator import reason_of
 from unbroken.repo.follower import Follower
 from unbroken.types import Step
 
@@ -66,12 +67,11 @@ def tell_not_begun(
     position: Position,
 ) -> None:
     """Spare the other ranks their timeout: this one has no part in the save of a step, and why."""
-    reason = error.message if isinstance(error, UnbrokenError) else f"{type(error).__name__}: {error}"
     meta = Meta(step=Step(step), segment=segment, position=position)
     if isinstance(seat, Follower):
         # Rank 0 may be about to give the order; it is answered in the background, where saves are.
         with suppress(UnbrokenError):
-            writer.submit(f"step {step:,}", partial(_refuse, seat, meta, reason))
+            writer.submit(f"step {step:,}", partial(_refuse, seat, meta, reason_of(error)))
     elif seat.coordinator is not None:
         seat.coordinator.decline(meta, error)
 

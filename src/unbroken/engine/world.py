@@ -38,6 +38,8 @@ class World:
     sync_timeout: float = 300.0
     start_timeout: float = 600.0
     agree: Callable[[bool], bool] | None = None
+    origin: str = ""
+    """Who has told rank and size, for errors about ranks that do not come."""
 
     def __post_init__(self) -> None:
         numbers: tuple[tuple[str, object, int], ...] = (("size", self.size, 1), ("rank", self.rank, 0))
@@ -83,6 +85,7 @@ class World:
             replicated=frozenset(self.replicated),
             sync_timeout=self.sync_timeout,
             start_timeout=self.start_timeout,
+            origin=self.origin,
         )
 
     def check_replicated(self, components: Collection[str]) -> None:

@@ -55,4 +55,5 @@ def world(
         replicated=replicated,
         sync_timeout=sync_timeout,
         start_timeout=start_timeout,
+        origin="" if told is None else told.origin,
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,17 +145,84 @@ def test_other_configurations_are_named_and_the_programs_stay(tmp_path: Path) ->
     assert b"2.0" in hotter.files["generation_config.json"]
 
 
-def test_what_is_left_out_is_named_and_tied_weights_are_not() -> None:
-    class Forgetful(Tiny):
-        def save_pretrained(self, save_directory: str) -> None:
-            kept = {"mixer.weight": self.mixer.weight.detach()}
-            save_file(kept, Path(save_directory) / "model.safetensors")
+class Rewritten(Tiny):
+    """Saves what `rewrite` makes of its tensors."""
+
+    rewrite: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+    def save_pretrained(self, save_directory: str) -> None:
+        own = {name: tensor.detach().clone() for name, tensor in self.state_dict().items()}
+        save_file(self.rewrite(own), Path(save_directory) / "model.safetensors")
+
+
+def rewritten(rewrite: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Rewritten:
+    torch.manual_seed(1)
+    model = Rewritten()
+    model.rewrite = rewrite
+    return model
+
+
+def test_a_buffer_that_is_left_out_is_named_and_tied_weights_are_not(tmp_path: Path) -> None:
+    def forget(own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: own[name] for name in own if "running" not in name and name != "head.weight"}
 
     assert taken(Pretrained(tiny(1))).notes == []
-    torch.manual_seed(1)
-    (note,) = taken(Pretrained(Forgetful())).notes
+    saved = taken(Pretrained(rewritten(forget)))
+    (note,) = saved.notes
     assert note.kind == "not captured"
-    assert "embed.weight" in note.detail and "mixer.bias" in note.detail and "mixer.weight" not in note.detail
+    assert "norm.running_mean" in note.detail and "mixer.weight" not in note.detail
+    assert [d for d in answers(saved, rewritten(forget)) if d.level == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "says"),
+    [
+        (lambda own: {**own, "mixer.weight": own["mixer.weight"].half()}, r"mixer.weight as float16.* bfloat16\["),
+        (lambda own: {**own, "mixer.bias": own["mixer.bias"][:4].clone()}, r"bfloat16\[4\], .* bfloat16\[16\]"),
+        (lambda own: {f"base.{name}": tensor for name, tensor in own.items()}, "base.embed.weight.*none of this name"),
+        (lambda own: {name: own[name] for name in own if "mixer" not in name}, "leaves out mixer.bias, mixer.weight"),
+        (lambda own: {**own, "mixer.bias": own["mixer.bias"] + 1}, "other values of mixer.bias"),
+    ],
+)  # fmt: skip
+def test_what_could_never_be_restored_is_refused_at_the_start(
+    tmp_path: Path, rewrite: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        saved_run(tmp_path / "run", policy=Pretrained(rewritten(rewrite)))
+    assert not list(tmp_path.rglob("commits/*.json"))
+
+
+class Writer:
+    """A part that only does one thing to the directory."""
+
+    def __init__(self, do: Callable[[Path], object]) -> None:
+        self.do = do
+
+    def save_pretrained(self, save_directory: str) -> None:
+        self.do(Path(save_directory))
+
+
+@pytest.mark.parametrize(
+    ("do", "says"),
+    [
+        (lambda folder: (folder / "a\\b.json").write_text("{}"), "backslash"),
+        (lambda folder: (folder / os.fsdecode(b"\xff.txt")).write_text("x"), "xff.txt"),
+        (lambda folder: (folder / "link.txt").symlink_to(__file__), "link.txt a link"),
+        (lambda folder: (folder / "gone.txt").symlink_to("nowhere"), "gone.txt a link"),
+        (lambda folder: (folder / "sub").symlink_to(TOP), "sub a link"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe, which is no plain file"),
+        (
+            lambda folder: save_file({"w": torch.zeros(1)}, folder / "w.safetensors"),
+            "none of the parts is a torch",
+        ),
+    ],
+)
+def test_what_could_not_be_written_again_is_refused_at_the_start(
+    tmp_path: Path, do: Callable[[Path], object], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        saved_run(tmp_path / "run", policy=Pretrained(Writer(do)))
+    assert not list(tmp_path.rglob("commits/*.json"))
 
 
 def test_nan_is_found() -> None:

@@ -9,6 +9,7 @@ Not promised: weights in pickled files (`pytorch_model.bin`). They are kept as f
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -66,11 +67,15 @@ def read(directory: Path) -> Layout:
     """Return what `directory` holds. Tensors still lie in its files, and stay readable when these are removed.
 
     Raises:
-        ConfigError: two of its files hold a tensor of the same name.
+        ConfigError: two of its files hold a tensor of the same name, or something in it could not be written again:
+            a link, what is no plain file, a name that is none everywhere.
     """
     found = Layout()
-    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+    for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
+        _check_writable_again(path, name)
+        if path.is_dir():
+            continue
         if path.suffix != SUFFIX:
             found.files[name] = path.read_bytes()
             continue
@@ -84,6 +89,24 @@ def read(directory: Path) -> Layout:
         found.tensors.update(tensors)
         found.weights[name] = WeightFile(tuple(tensors), dict(metadata))
     return found
+
+
+def _check_writable_again(path: Path, name: str) -> None:
+    shown = os.fsencode(name).decode(errors="backslashreplace")
+    if path.is_symlink():
+        raise ConfigError(
+            f"save_pretrained makes {shown} a link, and what it leads to is no part of what it writes.",
+            hint="Let it write a copy of that file.",
+        )
+    if not path.is_dir() and not path.is_file():
+        raise ConfigError(
+            f"save_pretrained makes {shown}, which is no plain file.", hint="Let it write files."
+        )
+    if "\\" in name or shown != name:
+        raise ConfigError(
+            f"save_pretrained writes a file of the name {shown}, which is none on every system.",
+            hint="Give it one without a backslash, in characters.",
+        )
 
 
 def write(layout: Layout, directory: Path) -> None:

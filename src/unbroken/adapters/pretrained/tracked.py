@@ -33,8 +33,9 @@ class Pretrained:
     and `unbroken export RUN --to hf-dir DIR` gives the directory again. `scratch` is where parts write
     while they are captured: as much room as the model takes; by default the system's temporary directory.
 
-    Not promised: what `save_pretrained` leaves out. A parameter that is left out is named, and the
-    component is then not exact; generators, modes and optimizers are tracked beside it.
+    Not promised: what `save_pretrained` leaves out. A buffer that is left out is named, and the
+    component is then not exact; generators, modes and optimizers are tracked beside it. A start is refused
+    where it writes other tensors than the model has, or leaves out a parameter.
 
     Raises:
         ConfigError: a part cannot write itself, several hold weights, or safetensors is not installed.
@@ -60,6 +61,7 @@ class Pretrained:
         self._parts = parts
         self._module: torch.nn.Module | None = modules[0] if modules else None
         self._scratch = scratch
+        self._values_checked = False
         self.files: dict[str, bytes] = {}
         """The files that are no weights, as the parts wrote them last."""
 
@@ -72,12 +74,17 @@ class Pretrained:
         """Have the parts write themselves, and return what they wrote.
 
         Raises:
-            ConfigError: two parts wrote the same tensor.
+            ConfigError: it could not be restored, or not written again: see `fit.check` and `layout.read`.
         """
+        from unbroken.adapters.pretrained import fit  # torch
+
         with tempfile.TemporaryDirectory(prefix="unbroken-pretrained-", dir=self._scratch) as directory:
             for part in self._parts:
                 part.save_pretrained(directory)
             layout = read(Path(directory))
+        # Values once, at the start: later ones would cost every save a look at the whole model.
+        fit.check(layout, self._module, values=not self._values_checked)
+        self._values_checked = True
         self.files = dict(layout.files)
         return layout
 

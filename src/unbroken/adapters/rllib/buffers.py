@@ -10,14 +10,15 @@ Not promised: lists that a user's own buffer adds. They are walked, which is slo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unbroken.adapters.rllib.episodes import names_without, rows
 from unbroken.errors import CorruptObject
-from unbroken.state.lookup import slots_of
 from unbroken.state.nodes import Value, class_name
 from unbroken.state.policy import Captor
 
@@ -32,20 +33,16 @@ _KINDS: tuple[type, ...] = (float, int, np.float64, np.float32)
 _BY_KIND = {kind: i for i, kind in enumerate(_KINDS)}
 
 
-def _names(obj: object, without: Collection[str]) -> frozenset[str]:
-    return frozenset({*getattr(obj, "__dict__", {}), *slots_of(type(obj))}) - frozenset(without)
-
-
 class TreeCaptor:
     """Captor of a segment tree: its priorities as one array."""
 
     def attributes(self, obj: Any) -> frozenset[str] | None:
-        return _names(obj, {"value"}) if self._fits(obj) else None
+        return names_without(obj, {"value"}) if self._fits(obj) else None
 
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
         if not self._fits(obj):
             return {}
-        kinds = np.fromiter((_BY_KIND[type(v)] for v in obj.value), np.uint8, len(obj.value))
+        kinds = np.fromiter(map(_BY_KIND.__getitem__, map(type, obj.value)), np.uint8, len(obj.value))
         return {
             "values": walk.child("<values>", np.array(obj.value, np.float64)),
             "kinds": walk.child("<kinds>", kinds),
@@ -57,7 +54,10 @@ class TreeCaptor:
 
     def _fits(self, obj: Any) -> bool:
         """Whether every number is of a known kind, and no less exact as a double."""
-        return all(type(v) in _BY_KIND and (type(v) is not int or abs(v) < 2**53) for v in obj.value)
+        kinds = set(map(type, obj.value))
+        return kinds <= _BY_KIND.keys() and (
+            int not in kinds or all(type(v) is not int or abs(v) < 2**53 for v in obj.value)
+        )
 
 
 def _fill_tree(tree: Any, values: NDArray[np.float64], kinds: NDArray[np.uint8]) -> None:
@@ -98,9 +98,11 @@ class BufferCaptor:
     """Captor of an episode buffer: where each of its steps stands, as arrays."""
 
     def attributes(self, obj: Any) -> frozenset[str]:
-        return _names(obj, self._tables(obj))
+        rows.hold(obj)
+        return names_without(obj, self._tables(obj))
 
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        rows.release()
         found = self._tables(obj)
         return {name: walk.child(f"<{name}>", table) for name, table in found.items()}
 
@@ -118,10 +120,9 @@ class BufferCaptor:
             held = getattr(obj, name, None)
             if not isinstance(held, (list, dict, deque)) or (isinstance(held, deque) and held.maxlen):
                 continue
-            rows = list(rows_of(held))
-            whole = all(type(n) is int for row in rows for n in row)
-            if whole and len({len(row) for row in rows}) <= 1:
-                found[name] = np.array(rows, np.int64).reshape(len(rows), -1 if rows else 0)
+            table = list(rows_of(held))
+            if set(map(type, chain.from_iterable(table))) <= {int} and len(set(map(len, table))) <= 1:
+                found[name] = np.array(table, np.int64).reshape(len(table), -1 if table else 0)
         return found
 
 

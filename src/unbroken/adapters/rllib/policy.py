@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.rllib.buffers import buffers_rule
 from unbroken.adapters.rllib.callbacks import callbacks_rule
+from unbroken.adapters.rllib.episodes import episodes_rule
 from unbroken.adapters.rllib.metrics import stats_rule
 from unbroken.capture.elsewhere import in_one_document
 from unbroken.capture.source import policy_of_loaded
@@ -99,7 +100,7 @@ POLICY = Policy(
         "unbroken.adapters.rllib.actors:LearnerActors": LEARNERS,
     },
     component_keys=dict.fromkeys(_TARGETS, "target_weights"),
-    captors=(buffers_rule, callbacks_rule, stats_rule),
+    captors=(buffers_rule, episodes_rule, callbacks_rule, stats_rule),
 )  # fmt: skip
 
 

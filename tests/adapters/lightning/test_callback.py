@@ -55,6 +55,18 @@ def test_a_fast_run_for_debugging_is_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_one_training_is_one_run(tmp_path: Path) -> None:
+    module, *_ = regression()
+
+    class Own(CheckpointCallback):  # two of one class Lightning refuses by itself
+        pass
+
+    ours, other = CheckpointCallback(tmp_path / "a"), Own(tmp_path / "b")
+    with pytest.raises(ConfigError, match="has 2 of unbroken's CheckpointCallbacks"):
+        trainer_of((module, {}, [other]), ours, max_epochs=1).fit(module)
+    assert not any(tmp_path.iterdir())
+
+
 def test_must_demands_a_checkpoint(tmp_path: Path) -> None:
     module, *_ = regression()
     ours = CheckpointCallback(tmp_path, resume="must")

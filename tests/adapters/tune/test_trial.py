@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from unbroken.capture.tracked import Tracked
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.errors import NoUsableCheckpoint, RunBusy, StateMismatch
+from unbroken.errors import ConfigError, NoUsableCheckpoint, RunBusy, StateMismatch
 from unbroken.format.pointer import Pointer
 
 from .drive import drive
@@ -82,6 +83,18 @@ def test_with_a_pointer_of_its_own_it_goes_on_from_its_newest(tmp_path: Path) ->
     assert again.report.step == 5
     assert "Tune's record is of step 2" in again.report.line
     assert torch.equal(again.weights, first.weights)
+
+
+@pytest.mark.parametrize("how", ["gone", "elsewhere"])
+def test_a_trial_whose_run_is_not_there_does_not_begin_anew_in_silence(tmp_path: Path, how: str) -> None:
+    first = Started(tmp_path / "runs", "own").train(2)
+    old = first.pointer(tmp_path / "pointer")
+    first.close()
+    if how == "gone":
+        shutil.rmtree(tmp_path / "runs" / "own")
+    root = tmp_path / ("runs" if how == "gone" else "others")
+    with pytest.raises(ConfigError, match="Tune's record is at step 2 of the trial 'own'"):
+        Started(root, "own", given=old)
 
 
 def test_without_a_pointer_it_goes_on_all_the_same(tmp_path: Path) -> None:

@@ -119,6 +119,14 @@ class CheckpointCallback(Callback):
             if trainer.is_global_zero:
                 sys.stderr.write("unbroken: a fast_dev_run is neither saved nor resumed\n")
             return
+        others = [
+            other for other in getattr(trainer, "callbacks", ()) if isinstance(other, CheckpointCallback)
+        ]
+        if len(others) > 1:
+            raise ConfigError(
+                f"The trainer has {len(others)} of unbroken's CheckpointCallbacks, and one training is one run.",
+                hint="Give it one; `unbroken copy` puts its checkpoints in a second place.",
+            )
         check_ranks(trainer)
         self._session = Session(trainer, self, self._settings, self._meeting)
 

@@ -112,6 +112,7 @@ class Trial:
 
         Raises as `CheckpointEngine.resume` does.
         """
+        self._check_same_run(pointer)
         lineage = self._lineage()
         origin = self._origin(pointer, lineage)
         if origin is not None and pointer is not None:
@@ -136,6 +137,21 @@ class Trial:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
+
+    def _check_same_run(self, pointer: Pointer | None) -> None:
+        """Refuse to begin anew where Tune says that this trial has come far, in a run that is not there."""
+        if pointer is None or pointer.job != self.settings.job or self.settings.resume == "never":
+            return
+        try:
+            held = bool(Repository.open(self.settings.root, self.settings.job).commits())
+        except ConfigError:
+            held = False
+        if not held:
+            raise ConfigError(
+                f"Tune's record is at step {pointer.step:,} of the trial {pointer.job!r} in {pointer.root}, and there"
+                f" is no checkpoint in {self.settings.where}.",
+                hint="Give the former root, or begin another experiment for a training from the start.",
+            )
 
     def _origin(self, pointer: Pointer | None, lineage: Mapping[str, object]) -> Origin | None:
         if pointer is None or pointer.job == self.settings.job:

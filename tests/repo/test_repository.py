@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_runs_below_a_root(tmp_path: Path) -> None:
 
 
 def test_a_missing_run_is_created_only_when_asked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no run 'job'"):
+    with pytest.raises(ConfigError, match=f"There is no run 'job' in {re.escape(str(tmp_path))}\\. Check"):
         Repository.open(tmp_path, "job")
     assert list(tmp_path.iterdir()) == []
     Repository.open(tmp_path, "job", create=True)

@@ -8,9 +8,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from unbroken.errors import CorruptObject, StoreDenied
 from unbroken.format.pointer import FILE, Pointer
 from unbroken.format.records import Commit
 from unbroken.repo.seal import seal, unseal
+
+_HINT = (
+    "The run itself is none the worse: give the framework another of its checkpoints, or start without one. "
+    "What the run holds shows: unbroken ls ROOT"
+)
 
 
 def write(
@@ -33,10 +39,22 @@ def read(directory: str | os.PathLike[str]) -> Pointer | None:
     """Return the pointer in a directory, None if there is none.
 
     Raises:
-        CorruptObject: it is damaged.
+        CorruptObject: it is damaged, or something else than a file.
+        StoreDenied: it may not be read.
+        UnsupportedFormat: it was written by a newer version.
     """
+    path = Path(directory) / FILE
     try:
-        data = (Path(directory) / FILE).read_bytes()
-    except FileNotFoundError:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return unseal(data, Pointer, key=FILE)
+    except PermissionError as error:
+        raise StoreDenied(f"{path} cannot be read: {error.strerror}.", key=FILE) from error
+    except IsADirectoryError as error:
+        raise CorruptObject(f"{path} is a directory, not a pointer.", hint=_HINT, key=FILE) from error
+    try:
+        return unseal(data, Pointer, key=FILE)
+    except CorruptObject as error:
+        # Not the usual advice: who verifies a run sees none of its pointers.
+        problem = f"{path} is damaged, so it cannot be told which checkpoint it means: {error.message}"
+        raise CorruptObject(problem, hint=_HINT, key=FILE, digest=error.digest) from error

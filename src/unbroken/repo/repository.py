@@ -66,7 +66,7 @@ class Repository:
         names.check_job(job)
         place = root_of(root)
         try:
-            return cls.over(place.store(job), job, create=create)
+            return cls.over(place.store(job), job, create=create, where=place.text)
         except StoreUnavailable as error:
             if not isinstance(place, DirectoryRoot) or place.path.exists():
                 raise
@@ -76,15 +76,18 @@ class Repository:
             ) from error
 
     @classmethod
-    def over(cls, store: ByteStore, job: str, *, create: bool = False) -> Repository:
-        """Open the run in a store that is rooted at the run's own directory."""
+    def over(
+        cls, store: ByteStore, job: str, *, create: bool = False, where: str = "this store"
+    ) -> Repository:
+        """Open the run in a store that is rooted at the run's own directory. `where` is what a person calls the
+        place that holds the run."""
         repository = cls(store, job)
         try:
             data = store.get(layout.FORMAT)
         except ObjectMissing:
             if not create:
                 raise ConfigError(
-                    f"There is no run {job!r} in {store!r}.", hint="Check the root and the name."
+                    f"There is no run {job!r} in {where}.", hint="Check the root and the name."
                 ) from None
             store.put_if_absent(layout.FORMAT, seal(FormatRecord()))
             data = store.get(layout.FORMAT)

@@ -75,10 +75,11 @@ class Layout(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What was found out about an episode. `recorded`: attribute (empty for an output), buffer and its array."""
+    """What was found out about an episode. `recorded`: attribute, key, buffer and its array."""
 
     episode: Any
-    recorded: list[tuple[str, Any, Any]]
+    recorded: list[tuple[str, str, Any, Any]]
+    outputs: int
     walked: frozenset[str]
     layout: str
     spaces: list[Any]
@@ -87,11 +88,15 @@ class _Row:
     def stands(self) -> bool:
         """Whether nobody has given the episode other arrays or infos since."""
         episode = self.episode
-        infos = episode.infos.data
-        return all(
-            buffer.data is data and (not name or getattr(episode, name) is buffer)
-            for name, buffer, data in self.recorded
-        ) and (self.infos < 0 or (len(infos) == self.infos and not any(infos)))
+        outputs, infos = episode.extra_model_outputs, episode.infos.data
+        return (
+            all(
+                buffer.data is data and (outputs.get(key) if key else getattr(episode, name)) is buffer
+                for name, key, buffer, data in self.recorded
+            )
+            and (self.outputs == len(outputs))
+            and (self.infos < 0 or (len(infos) == self.infos and not any(infos)))
+        )
 
 
 class EpisodeCaptor:
@@ -129,7 +134,7 @@ class EpisodeCaptor:
         row = self._row(obj)
         if row is None:
             return {}
-        numbers = b"".join(data.tobytes() for _, _, data in row.recorded) if walk.contents else b""
+        numbers = b"".join(data.tobytes() for _, _, _, data in row.recorded) if walk.contents else b""
         found: dict[str, Value] = {"layout": row.layout, "numbers": walk.child("<numbers>", numbers)}
         for i, space in enumerate(row.spaces):
             found[f"space {i}"] = walk.child(f"<space {i}>", space)
@@ -196,11 +201,12 @@ class EpisodeCaptor:
         names += [*(["infos"] if infos >= 0 else []), *(["_last_added_infos"] if last else [])]
         return _Row(
             episode=episode,
-            recorded=[(name if not key else "", buffer, buffer.data) for name, key, buffer in found],
+            recorded=[(name, key, buffer, buffer.data) for name, key, buffer in found],
             walked=names_without(episode, names),
             layout=msgspec.json.encode(layout).decode(),
             spaces=spaces,
             infos=infos,
+            outputs=len(episode.extra_model_outputs),
         )
 
     def _number(self, space: Any, spaces: list[Any]) -> int:

@@ -149,7 +149,7 @@ def test_a_checkpoint_that_is_there_is_not_called_lost_when_what_it_replaces_can
     def refuse(plan: object) -> None:
         raise StoreDenied("packs/e1 may not be written to.", key="packs/e1")
 
-    run.checkpoints.retain = refuse  # type: ignore[method-assign, assignment]
+    run.checkpoints.retain = refuse  # type: ignore[method-assign]
     with pytest.raises(SaveFailed, match="step 7 is saved, but"):
         engine.save(7, reason="test", wait=True)
     assert steps_of(root) == [7, 0]

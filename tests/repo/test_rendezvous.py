@@ -132,3 +132,19 @@ def test_a_word_that_is_not_written_is_an_error() -> None:
 
 def test_looks_are_rare_where_a_look_is_a_request() -> None:
     assert Patience.for_store(MemoryStore()).first >= 0.05
+
+
+def test_a_wait_that_takes_long_is_told_once() -> None:
+    told: list[str] = []
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    patience = Patience(first=1.0, longest=4.0, clock=lambda: now[0], sleep=sleep, tell=told.append)
+    assert patience.until(lambda: None, seconds=60.0, why=lambda: "waits for rank 1") is None
+    assert len(told) == 1
+    assert told[0].startswith("waits for rank 1, ")
+    told.clear()
+    assert patience.until(lambda: None, seconds=9.0, why=lambda: "waits for rank 1") is None
+    assert told == []

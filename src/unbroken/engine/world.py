@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -86,6 +87,7 @@ class World:
             sync_timeout=self.sync_timeout,
             start_timeout=self.start_timeout,
             origin=self.origin,
+            tell=_tell,
         )
 
     def check_replicated(self, components: Collection[str]) -> None:
@@ -106,6 +108,10 @@ class World:
                 " episodes, and there is no process group to ask.",
                 hint="Give a number of steps: every=1000.",
             )
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"unbroken: {text}\n")
 
 
 def usual(world: World | None) -> World | None:

@@ -11,9 +11,9 @@ before it had to tidy up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.errors import NoUsableCheckpoint, RankMissing, ReplicasDiffer, StoreError, UnbrokenError
 from unbroken.format import layout, ranks
@@ -54,6 +54,12 @@ class Ranks:
     start_timeout: float
     patience: Patience | None = None
     origin: str = ""
+    tell: Callable[[str], None] | None = None
+    """Told of waits that take long."""
+
+    def patience_for(self, store: ByteStore) -> Patience:
+        """Return how to wait for words in a store."""
+        return replace(self.patience or Patience.for_store(store), tell=self.tell)
 
     @property
     def start(self) -> Limit:
@@ -68,9 +74,7 @@ class Coordinator:
         self.replicated = about.replicated
         self.size = about.size
         self._others = range(1, about.size)
-        self._meeting = Rendezvous(
-            store, claim, about.size, about.patience or Patience.for_store(store), about.sync_timeout
-        )
+        self._meeting = Rendezvous(store, claim, about.size, about.patience_for(store), about.sync_timeout)
         self._start_limit = about.start
         self._origin = about.origin
         self._decided = 0

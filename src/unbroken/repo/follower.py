@@ -27,7 +27,7 @@ from unbroken.repo.lock import read_lease
 from unbroken.repo.log import read_commit
 from unbroken.repo.process import Process
 from unbroken.repo.rank_writer import RankWriter
-from unbroken.repo.rendezvous import AGREEING, Limit, Patience, Rendezvous, read
+from unbroken.repo.rendezvous import AGREEING, Limit, Rendezvous, read
 from unbroken.repo.seal import seal
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, say
@@ -223,9 +223,13 @@ def join(
         RankMissing: rank 0 does not come in time, or another process has this rank.
         StoreError: the store does not answer.
     """
-    patience = about.patience or Patience.for_store(store)
+    patience = about.patience_for(store)
     knock = _Knock(store, job, rank, about.size, owner, token())
-    found = patience.until(knock.look, seconds=about.start_timeout)
+    found = patience.until(
+        knock.look,
+        seconds=about.start_timeout,
+        why=lambda: f"rank {rank} waits for rank 0 to open the run",
+    )
     if found is None:
         raise RankMissing(
             f"Rank 0 did not take in rank {rank} within {about.start_timeout:g} seconds.{knock.what_is_wrong()}"

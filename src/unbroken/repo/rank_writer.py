@@ -214,7 +214,9 @@ class RankWriter:
             meeting.hear(f"{ranks.save(meeting.epoch, self._done + 1)}/order.json", SaveOrder)
             return None
 
-        found = meeting.patience.until(look, seconds=seconds)
+        found = meeting.patience.until(
+            look, seconds=seconds, why=lambda: f"rank {self.rank} waits for rank 0 to save step {meta.step:,}"
+        )
         if found is None:
             self._missed.append(_moment(meta))
             raise RankMissing(

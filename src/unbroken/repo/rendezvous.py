@@ -27,33 +27,45 @@ WRITING = "writing a checkpoint together"
 AGREEING = "agreeing on where to go on from"
 """What ranks do from the first proposal to the last verdict of a start."""
 
+NOTICE_SECONDS = 10.0
+"""One who waits longer says so: a program that is silent for minutes looks as if it hung."""
+
 FENCE_SECONDS = 1.0
 """So often one who waits looks whether the run was taken over meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How to wait: the clock, and pauses that grow from `first` to `longest` seconds."""
+    """How to wait: the clock, and pauses that grow from `first` to `longest` seconds. `tell` is told once of a
+    wait that takes long."""
 
     first: float = 0.0005
     longest: float = 0.02
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    tell: Callable[[str], None] | None = None
 
     @classmethod
     def for_store(cls, store: ByteStore) -> Patience:
         """Return what suits a store: looking into a directory is cheap, a request is not."""
         return cls() if isinstance(store, SupportsLocalPath) else cls(first=0.05, longest=1.0)
 
-    def until(self, look: Callable[[], T | None], *, seconds: float) -> T | None:
-        """Return the first answer of `look` that is not None; None if there is none in time."""
+    def until(
+        self, look: Callable[[], T | None], *, seconds: float, why: Callable[[], str] | None = None
+    ) -> T | None:
+        """Return the first answer of `look` that is not None; None if there is none in time. `why` says what is
+        waited for."""
         deadline = self.clock() + seconds
         pause = self.first
+        tell = self.tell if why is not None else None
         while True:
             found = look()
             left = deadline - self.clock()
             if found is not None or left <= 0:
                 return found
+            if tell is not None and why is not None and seconds - left >= NOTICE_SECONDS:
+                tell(f"{why()}, {left:.0f} s more at most")
+                tell = None
             self.sleep(min(pause, left))
             pause = min(pause * 1.5, self.longest)
 
@@ -116,7 +128,9 @@ class Rendezvous:
             Fenced: the run was taken over.
         """
         limit = within or self.limit
-        found = self.patience.until(lambda: self.hear(key, kind), seconds=limit.seconds)
+        found = self.patience.until(
+            lambda: self.hear(key, kind), seconds=limit.seconds, why=lambda: f"{doing}: waits for rank 0"
+        )
         if found is None:
             raise missing([0], doing=doing, within=limit)
         return found
@@ -156,7 +170,10 @@ class Rendezvous:
             self._look_for_fence()
             return None
 
-        if self.patience.until(look, seconds=limit.seconds) is None:
+        def why() -> str:
+            return f"{doing}: waits for {who_of(sorted(set(of) - found.keys()))}"
+
+        if self.patience.until(look, seconds=limit.seconds, why=why) is None:
             raise missing(sorted(set(of) - found.keys()), doing=doing, within=limit)
         return found
 
@@ -192,11 +209,15 @@ def _check_speaker(record: wire.Record, rank: int) -> None:
         )
 
 
+def who_of(late: Collection[int]) -> str:
+    """Return some ranks as a person names them."""
+    return f"rank {next(iter(late))}" if len(late) == 1 else f"the ranks {', '.join(map(str, late))}"
+
+
 def missing(late: Collection[int], *, doing: str, within: Limit) -> RankMissing:
     """Return the error that names the ranks that have said nothing."""
-    who = f"rank {next(iter(late))}" if len(late) == 1 else f"the ranks {', '.join(map(str, late))}"
     return RankMissing(
-        f"While {doing}, {who} said nothing for {within.seconds:g} seconds.",
+        f"While {doing}, {who_of(late)} said nothing for {within.seconds:g} seconds.",
         hint=f"Look at what that process is doing; allow more time with {within.option} if it was only slow.",
         ranks=late,
     )

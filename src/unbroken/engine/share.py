@@ -118,8 +118,12 @@ def changed_size(saved: int, me: World) -> str:
     before = max(saved, 1)
     if before == me.size:
         return ""
+    # The same words on every rank: it is rank 0 alone that says them.
+    changed = f"the number of ranks was {before} and is {me.size}"
     if me.size > before:
-        own = "starts with a state of its own that is new" if me.rank >= before else "keeps its own state"
-        return f"the number of ranks was {before} and is {me.size}: rank {me.rank} {own}"
-    gone = f"rank {me.size}" if before == me.size + 1 else f"the ranks {me.size} to {before - 1}"
-    return f"the number of ranks was {before} and is {me.size}: what {gone} had of its own is left out"
+        return f"{changed}: what {_ranks(before, me.size)} has of its own is new"
+    return f"{changed}: what {_ranks(me.size, before)} had of its own is left out"
+
+
+def _ranks(first: int, end: int) -> str:
+    return f"rank {first}" if end == first + 1 else f"each of the ranks {first} to {end - 1}"

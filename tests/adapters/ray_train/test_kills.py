@@ -174,7 +174,7 @@ def test_more_workers_go_on_and_are_told_what_it_costs(place: Path, driver: Path
     drive({"root": str(root), "workers": 2, "steps": MORE})
     found = said(root, "resumed.0of2")
     assert f"had finished at step {STEPS}" in found["text"]
-    assert "the number of ranks was 1 and is 2: rank 0 keeps its own state" in found["text"]
+    assert "the number of ranks was 1 and is 2: what rank 1 has of its own is new" in found["text"]
     assert found["own"]["env_seed"] == 40
     assert said(root, "resumed.1of2")["all"] == found["all"]
     assert repository_of(root).commits()[0].step == MORE

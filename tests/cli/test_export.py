@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 from tests.cli.command import unbroken
+from tests.repo.states import meta
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
+from unbroken.repo.repository import Repository
+from unbroken.state import walk
+from unbroken.state.nodes import Dict, Link, Object
+from unbroken.state.snapshot import Component, Snapshot
+from unbroken.store.local import LocalStore
 
 
 def save(root: Path, **roots: object) -> None:
@@ -98,6 +104,65 @@ def test_several_modules_are_told_apart(torch: Any, tmp_path: Path) -> None:
         assert np.array_equal(arrays["actor.weight"], actor.weight.detach().numpy())
 
 
+def test_each_of_several_modules_is_named_by_a_line_that_can_be_typed(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nets: dict[Any, Any] = {"left": torch.nn.Linear(3, 2), "on the right": torch.nn.BatchNorm1d(5)}
+    held: dict[Any, Any] = {
+        "nets": nets,
+        "all": [torch.nn.Linear(1, 1)],
+        "by number": {7: torch.nn.Linear(2, 2)},
+    }
+    save(tmp_path / "runs", held=held)
+    answer = unbroken("export", "runs", "--to", "nets.pt", "--json", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    lines: list[str] = answer.json["load"]
+    assert [line.partition(".load")[0] for line in lines] == [
+        "held['nets']['left']", "held['nets']['on the right']", "held['all'][0]", "held['by number'][7]",
+    ]  # fmt: skip
+    assert [line.partition("  # ")[2] for line in lines] == [
+        "Linear, 2 tensors", "BatchNorm1d, 5 tensors", "Linear, 2 tensors", "Linear, 2 tensors",
+    ]  # fmt: skip
+    saved = [held["nets"]["left"].weight, held["all"][0].weight, held["by number"][7].weight]
+    expected = [weight.detach().clone() for weight in saved]
+    for weight in saved:
+        weight.data.zero_()
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        exec(line, {"held": held, "torch": torch})
+    for weight, before in zip(saved, expected, strict=True):
+        assert torch.equal(weight, before)
+
+
+def test_modules_of_an_algorithm_are_reached_from_what_a_script_of_it_has(torch: Any, tmp_path: Path) -> None:
+    learned, acting = "learner/_module/_rl_modules/default_policy", "env_runner/module"
+    nets = walk.capture({"a": torch.nn.Linear(3, 2), "b": torch.nn.Linear(3, 2)}, policy_of_loaded())
+    weights = nets.components["policy_weights"]
+    weights.roots = dict(zip((learned, acting), weights.roots.values(), strict=True))
+    weights.tensors = {}
+    modules = Dict(v={"default_policy": Link(to=learned, in_="policy_weights")})
+    learner = Object(
+        c="ray.rllib.core:L", a={"_module": Object(c="ray.rllib.core:M", a={"_rl_modules": modules})}
+    )
+    runner = Object(c="ray.rllib.env:R", a={"module": Link(to=acting, in_="policy_weights")})
+    parts = {
+        "learners": Component("learners", {"learner": learner}),
+        "env_runners": Component("env_runners", {"env_runner": runner}),
+        "policy_weights": weights,
+    }
+    with Repository.over(LocalStore(tmp_path / "runs" / "job"), "job", create=True).writer() as writer:
+        writer.checkpoints.write(Snapshot(components=parts), meta(1))
+    answer = unbroken("export", "runs", "--to", "w.pt", "--json", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    lines = dict(line.split(".load_state_dict", 1) for line in answer.json["load"])
+    assert list(lines) == [
+        "algo.learner_group._learner._module._rl_modules['default_policy']",
+        "algo.env_runner.module",
+    ]
+    assert ["that is trained" in line for line in lines.values()] == [True, False]
+    assert ["that acts" in line for line in lines.values()] == [False, True]
+
+
 def test_bfloat16_as_numpy(torch: Any, tmp_path: Path) -> None:
     net = torch.nn.Linear(3, 3).to(torch.bfloat16)
     save(tmp_path / "runs", net=net)
@@ -139,8 +204,27 @@ def test_target_networks_alone(torch: Any, tmp_path: Path) -> None:
 
     model.learn(64, callback=CheckpointCallback(100, str(tmp_path / "runs")))
     words = ("--component", "target_weights", "--to", "target.pt")
-    assert unbroken("export", "runs", *words, cwd=tmp_path).code == 0
+    answer = unbroken("export", "runs", *words, cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    assert "To load: model.policy.q_net_target.load_state_dict(torch.load('target.pt', " in answer.out
     model.policy.q_net_target.load_state_dict(torch.load(tmp_path / "target.pt", weights_only=True))
+
+
+def test_a_run_in_shards_says_how_its_model_is_put_together(tmp_path: Path) -> None:
+    repository = Repository.over(LocalStore(tmp_path / "runs" / "job"), "job", create=True)
+    parts = {
+        "sharding": Component("sharding", {"sharding": Dict(v={})}),
+        "shards@rank0": Component("shards@rank0", {"model": 1}),
+    }
+    with repository.writer() as writer:
+        writer.checkpoints.write(Snapshot(components=parts), meta(1))
+    answer = unbroken("export", "runs", "--to", "w.pt", cwd=tmp_path)
+    assert answer.code == 2
+    assert "There are: sharding, shards@rank0." in answer.err
+    said = " ".join(answer.err.split())
+    assert "dcp.load(state, storage_reader=unbroken.dcp.StorageReader('runs/job'))" in said
+    assert "in one process" in said
+    assert "torch.save" in said
 
 
 def test_an_array_may_have_any_name(tmp_path: Path) -> None:

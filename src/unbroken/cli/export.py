@@ -14,20 +14,26 @@ import msgspec
 import numpy as np
 import typer
 
+from unbroken.adapters.rllib.names import reached
 from unbroken.cli import pretrained
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
+from unbroken.cli.roots import Roots
 from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
-from unbroken.report.arrays import Arrays, NamedArray
+from unbroken.report.arrays import PARTS, Arrays, NamedArray, outermost
 from unbroken.report.plain import plain
 from unbroken.report.quantity import counted, size
+from unbroken.report.spelling import spelled
+from unbroken.state.nodes import Object
 from unbroken.state.parts import rank_name, split_name, view
 from unbroken.state.snapshot import Snapshot
 
 POLICY, TARGETS = "policy_weights", "target_weights"
+SHARDING = "sharding"
+"""The component that only a run of `unbroken.dcp` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,22 @@ class Written:
 
     entries: int
     load: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A component of a checkpoint, with what belongs to it."""
+
+    commit: Commit
+    component: str
+    """Its full name."""
+    snapshot: Snapshot
+    roots: Roots
+
+    @property
+    def own(self) -> str:
+        """The component's name in the snapshot."""
+        return split_name(self.component)[0]
 
 
 def export(
@@ -87,13 +109,13 @@ def export(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
     target = run_of(run)
-    commit, component, snapshot = target.read(lambda commit: _loaded(target.repository, commit, component))
-    own, checkpoint = split_name(component)[0], target.place(commit)
+    loaded = target.read(lambda commit: _loaded(target.repository, commit, component, target.where))
+    component, checkpoint = loaded.component, target.place(loaded.commit)
     if write is None:
-        written = pretrained.write_models(snapshot, own, path, shard=shard, force=force)
+        written = pretrained.write_models(loaded.snapshot, loaded.own, path, shard=shard, force=force)
         result = _exported(checkpoint, component, path, to, written, written.bytes)
     else:
-        file = replace_file(path, write, snapshot, own)
+        file = replace_file(path, write, loaded)
         result = _exported(checkpoint, component, path, path.suffix[1:], file, path.stat().st_size)
     count = counted(result.entries, NOUNS.get(path.suffix, "tensor"))
     show(
@@ -105,8 +127,8 @@ def export(
     return EXIT_OK
 
 
-def _loaded(repository: Repository, commit: Commit, component: str) -> tuple[Commit, str, Snapshot]:
-    """Return a component under its full name, and what belongs to it.
+def _loaded(repository: Repository, commit: Commit, component: str, where: str) -> Loaded:
+    """Return a component and what belongs to it.
 
     Raises:
         ConfigError: the checkpoint has none of this name.
@@ -114,15 +136,27 @@ def _loaded(repository: Repository, commit: Commit, component: str) -> tuple[Com
     names = {entry.component for entry in repository.manifest(commit).documents.values()}
     component = _labelled(component, names)
     if component not in names:
-        raise ConfigError(
-            f"There is no component {component!r}.", hint=f"There are: {', '.join(sorted(names))}."
-        )
+        known = f"There are: {', '.join(sorted(names))}."
+        if SHARDING in names:
+            known += (
+                " A model in shards is put together by torch.distributed.checkpoint, in one process: load its"
+                f" state_dict with dcp.load(state, storage_reader=unbroken.dcp.StorageReader({where!r})), then"
+                " torch.save it."
+            )
+        raise ConfigError(f"There is no component {component!r}.", hint=known)
     own, rank = split_name(component)
-    # A policy's target networks are part of its state_dict, and a component of their own.
-    targets = TARGETS if rank is None else rank_name(TARGETS, rank)
-    wanted = {component, targets} & names if own == POLICY else {component}
+    roots = Roots(repository, commit, rank or 0)
+    wanted = {component}
+    if own == POLICY:
+        # A policy's target networks are part of its state_dict, and a component of their own.
+        wanted |= {TARGETS, rank_name(TARGETS, rank or 0)} & names
+    if own not in PARTS:
+        # And so may be the module around it, of which each of several ranks has one for itself.
+        tops = {top for top, inside in map(outermost, roots.of(component)) if inside}
+        wanted |= {roots.home(top) for top in tops} - {""}
     # Several ranks number their objects each for itself: as one of them sees it, each number is there once.
-    return commit, component, view(repository.load(commit, sorted(wanted)), rank or 0)
+    snapshot = view(repository.load(commit, sorted(wanted)), rank or 0)
+    return Loaded(commit, component, snapshot, roots)
 
 
 def _labelled(component: str, names: Collection[str]) -> str:
@@ -143,7 +177,7 @@ def _exported(
     return Exported(checkpoint, component, str(path), form, written.entries, nbytes, written.load)
 
 
-Writer = Callable[[Path, Snapshot, str], Written]
+Writer = Callable[[Path, Loaded], Written]
 
 
 def writer_for(to: str) -> Writer:
@@ -162,20 +196,20 @@ def writer_for(to: str) -> Writer:
     return found
 
 
-def replace_file(path: Path, write: Writer, snapshot: Snapshot, component: str) -> Written:
+def replace_file(path: Path, write: Writer, loaded: Loaded) -> Written:
     """Write beside `path` and rename, so that an interrupted export leaves no half file."""
     beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
-        written = write(beside, snapshot, component)
+        written = write(beside, loaded)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
     return Written(written.entries, tuple(line.replace("{path}", repr(str(path))) for line in written.load))
 
 
-def write_pt(path: Path, snapshot: Snapshot, component: str) -> Written:
+def write_pt(path: Path, loaded: Loaded) -> Written:
     """Write modules as `state_dict`s; a component without modules as its tensors by place."""
-    arrays = Arrays(snapshot)
+    arrays, component = Arrays(loaded.snapshot), loaded.own
     modules = arrays.modules(component)
     if not modules:
         tensors = {name: a for name, a in arrays.everything(component) if not a.dtype.startswith(("<", "|"))}
@@ -189,19 +223,37 @@ def write_pt(path: Path, snapshot: Snapshot, component: str) -> Written:
     write_state_dicts(
         path, {p: {n: (a.dtype, a.values) for n, a in tensors.items()} for p, tensors in modules.items()}
     )
-    loaded = "torch.load({path}, weights_only=True)"
+    read = "torch.load({path}, weights_only=True)"
     several = len(modules) > 1
     lines = [
-        f"{place.replace('/', '.')}.load_state_dict({loaded}{f'[{place!r}]' if several else ''})"
-        for place in modules
+        _load_line(place, f"{read}[{place!r}]" if several else read, loaded, len(tensors) if several else 0)
+        for place, tensors in modules.items()
         if place
     ]
-    return Written(sum(map(len, modules.values())), tuple(lines or [loaded]))
+    return Written(sum(map(len, modules.values())), tuple(lines or [read]))
 
 
-def write_npz(path: Path, snapshot: Snapshot, component: str) -> Written:
+def _load_line(place: str, entry: str, loaded: Loaded, several: int) -> str:
+    """Return the line that loads `entry` into the module at a place. One of several modules, of `several`
+    tensors, is told apart by a comment."""
+    find = loaded.roots.find
+    expression, what = spelled(place, find), ""
+    module = find(place) if several else None
+    if isinstance(module, Object):
+        what = f"{module.c.rpartition(':')[2]}, {counted(several, 'tensor')}"
+    root, _, inside = place.partition("/")
+    owner = find(root) if inside else None
+    known = reached(root, owner.c) if isinstance(owner, Object) else None
+    if known is not None:
+        expression = known[0] + expression.removeprefix(root)
+        if several and not outermost(place)[1]:  # a part of the module is told by its own name
+            what = known[1]
+    return f"{expression}.load_state_dict({entry}){what and f'  # {what}'}"
+
+
+def write_npz(path: Path, loaded: Loaded) -> Written:
     """Write arrays by their `state_dict` names, or by place in a component without modules."""
-    arrays = Arrays(snapshot)
+    arrays, component = Arrays(loaded.snapshot), loaded.own
     modules = arrays.modules(component)
     found: dict[str, NamedArray] = {}
     for place, tensors in modules.items():
@@ -219,8 +271,9 @@ def write_npz(path: Path, snapshot: Snapshot, component: str) -> Written:
     return Written(len(found), (f"numpy.load({{path}})[{next(iter(found))!r}]",))
 
 
-def write_json(path: Path, snapshot: Snapshot, component: str) -> Written:
+def write_json(path: Path, loaded: Loaded) -> Written:
     """Write the tree as plain values."""
+    snapshot, component = loaded.snapshot, loaded.own
     tree = plain(snapshot, component)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(tree), indent=2))
     return Written(len(snapshot.components[component].roots), ())

@@ -31,11 +31,14 @@ from unbroken.state.nodes import (
     Value,
     children,
     escape,
+    unescape,
 )
 from unbroken.state.places import index, visit
 from unbroken.state.snapshot import Component, Snapshot
 
 TENSOR, SHARD = "torch.tensor", "torch.dtensor"
+PARTS = frozenset({"target_weights"})
+"""Components of networks that are parts of larger ones, and are asked for alone."""
 
 _NUMPY = {
     "float16": "<f2", "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
@@ -128,11 +131,12 @@ class Arrays:
         A module of another component below one of these (a target network) belongs to it, as it does
         in the program: load that component too. A module whose tensors are all another's (an actor that a
         policy holds too) is left out: the larger one says everything.
+
+        A module that stands in another one's `_modules` (several ranks have the outer one each for itself)
+        is a part of that: load its component too, or what it holds beside such modules is not there.
         """
-        component = self._snapshot.components[name]
         found: dict[str, list[_Tensor]] = {}
-        for place, root in component.roots.items():
-            tensors = list(self._module(root, component, "", frozenset()))
+        for place, tensors in self._opening(name).items():
             # Names of two modules may be the same, and then the table names one of them only; where it
             # names a module's parameters, the buffers that it leaves out are no part of a state_dict.
             named = all(id(t.node) in self._tabled for t in tensors if not t.is_buffer)
@@ -144,6 +148,27 @@ class Arrays:
             for place, tensors in found.items()
             if not any(_is_part(tensors, other) for at, other in found.items() if at != place)
         }
+
+    def _opening(self, name: str) -> dict[str, list[_Tensor]]:
+        """Return the tensors of every module that opens a component, by the place of the outermost one."""
+        component = self._snapshot.components[name]
+        tops = {place: (place, "") if name in PARTS else outermost(place) for place in component.roots}
+        outer = {
+            top: (root, home)
+            for top in {top for top, inside in tops.values() if inside}
+            for home in self._snapshot.components.values()
+            if isinstance(root := home.roots.get(top), Object)
+        }
+        found: dict[str, list[_Tensor]] = {}
+        for place, root in component.roots.items():
+            top, inside = tops[place]
+            if top in outer:
+                if top not in found:
+                    found[top] = list(self._module(*outer[top], "", frozenset()))
+            elif not any(place.startswith(f"{known}/") for known in outer):
+                prefix = f"{inside}." if inside else ""
+                found.setdefault(top, []).extend(self._module(root, component, prefix, frozenset()))
+        return found
 
     def _module(
         self, value: Value, component: Component, prefix: str, above: frozenset[int]
@@ -204,6 +229,20 @@ class Arrays:
         except (TypeError, ValueError) as error:
             raise CorruptObject(f"A tensor in {home.name} leaves its memory: {error}.") from error
         return NamedArray(dtype, _padded(values, shape))
+
+
+def outermost(place: str) -> tuple[str, str]:
+    """Return the place of the outermost module that has the one at `place` among its modules, and the name
+    of the inner one in it; empty where there is none.
+
+    >>> outermost("module/_modules/net/_modules/0"), outermost("model/policy")
+    (('module', 'net.0'), ('model/policy', ''))
+    """
+    names: list[str] = []
+    while (parts := place.rsplit("/", 2))[1:2] == ["_modules"]:
+        place, _, key = parts
+        names.append(unescape(key))
+    return place, ".".join(reversed(names))
 
 
 def _is_part(tensors: list[_Tensor], other: list[_Tensor]) -> bool:

@@ -78,7 +78,9 @@ class StoreUnavailable(StoreError):
 class StoreFull(StoreError):
     """No room or quota is left. Everything that was committed before is intact."""
 
-    default_hint = "Free space (`unbroken prune RUN --keep-last 1` does), and keep fewer checkpoints (keep_last)."
+    default_hint = (
+        "Free space (`unbroken prune RUN --keep-last 1` does), and keep fewer checkpoints (keep_last)."
+    )
 
 
 class StoreDenied(StoreError):

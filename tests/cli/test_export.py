@@ -222,7 +222,8 @@ def test_a_run_in_shards_says_how_its_model_is_put_together(tmp_path: Path) -> N
     assert answer.code == 2
     assert "There are: sharding, shards@rank0." in answer.err
     said = " ".join(answer.err.split())
-    assert "dcp.load(state, storage_reader=unbroken.dcp.StorageReader('runs/job'))" in said
+    reader = f"unbroken.dcp.StorageReader('{tmp_path}/runs', job='job', step=1)"
+    assert f"dcp.load(state, storage_reader={reader})" in said
     assert "in one process" in said
     assert "torch.save" in said
 

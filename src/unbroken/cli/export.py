@@ -23,6 +23,7 @@ from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.repo.roots import is_url
 from unbroken.report.arrays import PARTS, Arrays, NamedArray, outermost
 from unbroken.report.plain import plain
 from unbroken.report.quantity import counted, size
@@ -138,10 +139,11 @@ def _loaded(repository: Repository, commit: Commit, component: str, where: str) 
     if component not in names:
         known = f"There are: {', '.join(sorted(names))}."
         if SHARDING in names:
+            root, _, job = (where if is_url(where) else os.path.abspath(where)).rstrip("/").rpartition("/")
+            reader = f"unbroken.dcp.StorageReader({root!r}, job={job!r}, step={commit.step})"
             known += (
                 " A model in shards is put together by torch.distributed.checkpoint, in one process: load its"
-                f" state_dict with dcp.load(state, storage_reader=unbroken.dcp.StorageReader({where!r})), then"
-                " torch.save it."
+                f" state_dict with dcp.load(state, storage_reader={reader}), then torch.save it."
             )
         raise ConfigError(f"There is no component {component!r}.", hint=known)
     own, rank = split_name(component)

@@ -6,6 +6,7 @@ import gc
 import random
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.engine.warnings import PickledPartsWarning
+from unbroken.engine.wording import Words
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
 from unbroken.format.meta import Meta
 from unbroken.repo.repository import Repository
 from unbroken.state import graft as graft_module
 from unbroken.state.graft import Difference, Graft
+from unbroken.state.places import last_key
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.memory import MemoryStore
@@ -148,6 +151,31 @@ def test_the_source_has_the_last_word_on_a_change(verdict: Verdict) -> None:
     assert training.count == 5
     assert training.rate == (0.5 if verdict is Verdict.SAVED else 0.1)
     assert {change.place for change in asked} == {"training/rate"}
+
+
+class Passable(GraftSource):
+    """A source that knows a way past what it refuses."""
+
+    def judge(self, change: Change) -> Verdict:
+        return Verdict.ERROR
+
+    def reword(self, place: str, words: Words) -> Words:
+        return replace(words, subject=last_key(place), passable=place == "training/rate")
+
+
+def test_a_refusal_names_allow_changed_only_if_that_lets_everything_pass() -> None:
+    saved = source_of(trained()).capture()
+    birth = source_of(Training()).skeleton()
+
+    def hint(**changed: Any) -> str:
+        training = Training(**changed)
+        source = Passable({"training": training}, source_of(training).policy)
+        with pytest.raises(StateMismatch) as raised:
+            restore(source, saved, birth=birth, now=source.skeleton())
+        return raised.value.hint
+
+    assert 'allow_changed={"rate"}' in hint(rate=0.1)
+    assert "allow_changed" not in hint(rate=0.1, width=8)
 
 
 def test_an_array_of_another_shape_stays_as_built_if_that_is_allowed() -> None:

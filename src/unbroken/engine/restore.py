@@ -26,7 +26,7 @@ from unbroken.engine.wording import (
 )
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import ABSENT, LeafDifference, compare
-from unbroken.state.graft import Graft
+from unbroken.state.graft import Difference, Graft
 from unbroken.state.places import last_key
 from unbroken.state.snapshot import Snapshot
 
@@ -163,16 +163,20 @@ def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
     if errors:
         raise StateMismatch(
             "The checkpoint does not fit what this script has built; nothing was touched.",
-            hint=_way_out(judged)
-            if judged.only_strict and not found
-            else "Start with the former settings, or use another run.",
+            hint=_way_out(judged, errors, found),
             differences=lines(errors),
         )
 
 
-def _way_out(judged: Judged) -> str:
+def _way_out(judged: Judged, errors: Sequence[Words], found: Sequence[Difference]) -> str:
+    """Return what a person can do about `errors`, of which `found` are those that the plan ran into."""
     names = ", ".join(f'"{name}"' for name in dict.fromkeys(w.subject for w in judged.errors.values()))
-    return f"Start with the former settings, without strict=True, or with allow_changed={{{names}}}."
+    if judged.only_strict and not found:
+        return f"Start with the former settings, without strict=True, or with allow_changed={{{names}}}."
+    passable = {words.subject for words in judged.errors.values() if words.passable}
+    if all(words.subject in passable for words in errors):
+        return f"Start with the former settings, or with allow_changed={{{names}}}: the run is then no longer exact."
+    return "Start with the former settings, or use another run."
 
 
 def _apply(graft: Graft) -> None:

@@ -38,6 +38,8 @@ class Words:
     """What others of its kind are called; they are counted on the line of the first."""
     effect: str = ""
     """What becomes of it, if that is not what becomes of every such change."""
+    passable: bool = False
+    """Whether a start that refuses it would go on if `allow_changed` named the subject."""
 
     @property
     def text(self) -> str:

@@ -141,11 +141,34 @@ def another_number_of_runners(root: str) -> dict[str, Any]:
     told["changes"] = list(report.changes)
     told["promises"] = {name: promise.fidelity for name, promise in report.promises.items()}
     told["seeds"] = seed_of(algo)
-    train(algo, 3).stop()
+    told["before"] = generators_of(algo)
+    train(algo, 3)
+    told["here"] = generators_of(algo)
+    algo.stop()
     told["iteration"] = algo.training_iteration
     repository = Repository.open(root, "job")
     told["saved"] = repository.meta(repository.commits()[0]).fidelity["env_runners"].fidelity
+    told["refused fewer"] = refusal(trainings.ppo(1), root)
+    told["refused none"] = refusal(trainings.ppo(0), root)
+    told["none"] = refusal(trainings.ppo(0), root, allow_changed={"num_env_runners"})
+    fewer = begin(trainings.ppo(1), root, allow_changed={"num_env_runners"}, strict=True)
+    told["fewer"] = list(fewer.callbacks[-1].report.changes)
+    told["of fewer"] = fewer.callbacks[-1].report.promises["env_runners"].fidelity
+    told["kept"] = generators_of(fewer)
+    train(fewer, 4).stop()
+    told["again"] = begin(trainings.ppo(1), root).callbacks[-1].report.changes
     return told
+
+
+def generators_of(algo: Any) -> list[str]:
+    """Return what the environments of every remote runner will draw from."""
+    found: list[str] = algo.env_runner_group.foreach_env_runner(
+        lambda runner: str(
+            [env.unwrapped.np_random.bit_generator.state for env in runner.env.unwrapped.envs]
+        ),
+        local_env_runner=False,
+    )
+    return found
 
 
 class Killer(RLlibCallback):

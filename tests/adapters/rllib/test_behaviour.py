@@ -125,6 +125,25 @@ def test_another_number_of_runners_is_refused_unless_it_was_allowed(first: Runne
     assert found["promises"]["policy_weights"] == "exact"
     assert found["saved"] == "approximate"
     assert found["seeds"] == [8, 9]  # the run's seed and the index
+    way_out = (
+        '\nStart with the former settings, or with allow_changed={"num_env_runners"}: the run is then no'
+    )
+    assert way_out in found["refused"]
+    # Fewer: the one that stays goes on, the other's state is left out, even where all else is strict.
+    assert "\n  - num_env_runners: 2 -> 1\nStart" in found["refused fewer"]
+    assert way_out in found["refused fewer"]
+    assert found["fewer"] == [
+        "num_env_runners: 2 -> 1 (allowed, so the run is no longer exact)",
+        "env_runner 2: is gone, and what it held is left out",
+    ]
+    assert found["of fewer"] == "approximate"
+    assert found["kept"] == found["here"][:1]
+    assert len({*found["before"], *found["here"]}) == 4  # training moves each, and no two are alike
+    assert found["again"] == []
+    # None at all is another thing: there is no way out to offer.
+    assert "\n  - num_env_runners: 2 -> 0\n" in found["refused none"]
+    assert "allow_changed" not in found["refused none"]
+    assert "\n  - num_env_runners: 0 cannot become another number, nor another number 0\n" in found["none"]
 
 
 def test_a_setting_that_cannot_be_used_is_refused_where_it_is_given() -> None:

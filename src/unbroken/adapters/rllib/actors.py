@@ -142,9 +142,8 @@ def _permitted(graft: Graft, actors: Actors, saved: Collection[str], here: Colle
         detail = f"{len(saved)} remote {actors.noun}s were saved and the program has {len(here)}."
         graft.note_at(actors.setting, "error", detail)
         return False
-    noun = actors.noun
-    new = [("fresh", i, f"{noun} {i} is new, seeded by seed and index.") for i in here if i not in saved]
-    gone = [("lost", i, f"{noun} {i} is no more; its episodes are lost.") for i in saved if i not in here]
+    new = [("fresh", i, "is new, seeded by seed and index") for i in here if i not in saved]
+    gone = [("lost", i, "is gone, and what it held is left out") for i in saved if i not in here]
     tell([*new, *gone], f"{graft.place}/<{_SCOPES}>", graft)
     return True
 

@@ -19,6 +19,10 @@ CONFIG: Final = "config"
 COUNTS: Final = frozenset(
     {"num_env_runners", "num_envs_per_env_runner", "num_learners", "evaluation_num_env_runners"}
 )
+PASSABLE: Final = frozenset({"num_env_runners", "num_learners"})
+"""Counts that `allow_changed` lets pass."""
+PROCESSES: Final = "<processes>"
+"""Under which key a state holds actors, each by its index."""
 _IDENTITY: Final = frozenset(
     {"algo_class", "env", "gym_env_vectorize_mode", "model_config", "_model_config", "policies", "rl_module_spec",
      "replay_buffer_config", "learner_class", "env_runner_cls"}
@@ -35,6 +39,8 @@ def judge(change: Change, settings: frozenset[str]) -> Verdict:
         return Verdict.ERROR if keys[-1] in COUNTS or keys[-1] in _IDENTITY else Verdict.NEW_VALUE
     if keys[0] in ("generators", "progress", "dropped") or "generators" in keys:
         return Verdict.SAVED
+    if PROCESSES in keys[-2:-1]:
+        return Verdict.SAVED  # one more or one less: how many there are is judged by its setting
     if not _SPACES.isdisjoint(keys):
         return Verdict.SAVED if any(key.startswith("_np_random") for key in keys) else Verdict.ERROR
     if change.component == ENVIRONMENTS or "envs" in keys:
@@ -55,6 +61,8 @@ def reword(place: str, words: Words) -> Words:
     keys = [unescape(key) for key in place.split("/")]
     last = keys[-1]
     if keys[0] == CONFIG and len(keys) == 2:
+        # None at all is another thing: what would be in them is in the process of the Algorithm.
+        words = replace(words, passable=last in PASSABLE and "0" not in (words.before, words.after))
         effect = "has no effect on a run that goes on" if last == "seed" else words.effect
         subject = "algorithm" if last == "algo_class" else last
         return replace(words, subject=subject, rank=CAUSE, effect=effect)
@@ -66,8 +74,8 @@ def reword(place: str, words: Words) -> Words:
         return replace(words, subject=last)  # a connector keeps what the config gives it
     if not _SPACES.isdisjoint(keys) or "spaces" in keys:
         return replace(words, rank=CONSEQUENCE, alike="parts of spaces that differ")
-    if "<processes>" in keys:
-        at = keys.index("<processes>")
+    if PROCESSES in keys:
+        at = keys.index(PROCESSES)
         who = " ".join([keys[0].removesuffix("s"), *keys[at + 1 :][:1]])
         return replace(words, subject=" ".join([who, "/".join(keys[at + 2 :])]).strip())
     if "_modules" in keys or words.alike:

@@ -18,7 +18,7 @@ from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import ENVIRONMENTS, GraftSource
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.wording import Words
-from unbroken.state.graft import Graft
+from unbroken.state.graft import Difference, Graft
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
@@ -94,7 +94,15 @@ class AlgorithmSource(GraftSource):
         kept = [
             f"{name.removeprefix('num_')}/{name}" for name in ACTORS if f"{changes.CONFIG}/{name}" in keep
         ]
-        return super().plan(saved, keep=[*keep, *kept], trusted=trusted)
+        graft = super().plan(saved, keep=[*keep, *kept], trusted=trusted)
+        graft.differences += [
+            Difference(
+                "error", f"{changes.CONFIG}/{name}", "0 cannot become another number, nor another number 0"
+            )
+            for name in self._resized
+            if (name.removeprefix("num_") in self.roots) != _has_root(saved, name.removeprefix("num_"))
+        ]
+        return graft
 
     def restored_all(self) -> None:
         """Keep in mind, for all checkpoints to come, what this start has changed."""
@@ -135,6 +143,10 @@ def _lower(snapshot: Snapshot, components: Iterable[str], promise: Promise) -> N
     for name in components:
         if name in snapshot.promises:
             snapshot.promises[name] = worse(snapshot.promises[name], promise)
+
+
+def _has_root(saved: Snapshot, root: str) -> bool:
+    return any(root in component.roots for component in saved.components.values())
 
 
 def parts_of(algorithm: Any) -> dict[str, object]:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from benchmarks.plan import CONTENDERS, PARTS, jobs
-from benchmarks.records import RestoreRow, Results, SaveRow, StoreRow, TrainingRow
+from benchmarks.records import RanksRow, RestoreRow, Results, SaveRow, StoreRow, TrainingRow
 from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -63,6 +63,9 @@ def test_every_kind_of_row_has_its_figures(results: Results) -> None:
             assert row.warm and row.cold and row.stored
         elif isinstance(row, StoreRow):
             assert row.live <= row.size
+        elif isinstance(row, RanksRow):
+            assert [len(world.ranks) for world in row.worlds] == [world.size for world in row.worlds]
+            assert all(save.written > 0 for world in row.worlds for one in world.ranks for save in one.saves)
         else:
             assert isinstance(row, TrainingRow)
             assert len(row.plain) == len(row.saving) == len(row.saves)

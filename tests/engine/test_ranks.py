@@ -188,7 +188,7 @@ def test_a_component_that_one_rank_lacks_is_named(tmp_path: Path) -> None:
     root = tmp_path / "run"
     ended = go(root, 2, of={1: {"lacks": True}}, replicated=["training_state", "replay_buffer"])
     for one in ended:
-        assert "rank 1: replay_buffer" in one.error["message"]
+        assert "replicated names 'replay_buffer', and rank 1 has no such component" in one.error["message"]
     assert steps_of(root) == []
     assert repository(root).broken() == []
 

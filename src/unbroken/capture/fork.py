@@ -152,8 +152,11 @@ def _cut_off(writing: int, timeout: float) -> None:
 def _forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
+        handler = signal.getsignal(number)
+        # None: set by a library, which would report a crash of the copy with locks that nobody here holds.
+        if handler is None or callable(handler):
+            with suppress(OSError):  # the C library's own
+                signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 

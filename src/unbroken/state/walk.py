@@ -14,11 +14,9 @@ that is not in the state come back as two arrays.
 from __future__ import annotations
 
 import gc
-import io
 import math
 import pickle
 import struct
-import sys
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
@@ -63,6 +61,7 @@ from unbroken.state.nodes import (
 )
 from unbroken.state.places import Frame, place_of
 from unbroken.state.policy import Policy
+from unbroken.state.reading import reads_on
 from unbroken.state.ring import Ledger, RingArray
 from unbroken.state.snapshot import Component, Note, Snapshot
 from unbroken.state.staging import own
@@ -469,7 +468,7 @@ class Walk:
     def _external(self, value: Any, facts: Facts) -> Value:
         node = External(c=facts.name)
         self._keep(value, node)
-        lost = not facts.stateless or _reads_on(value)
+        lost = not facts.stateless or reads_on(value)
         self.note("not captured" if lost else "external", facts.name)
         return node
 
@@ -540,13 +539,6 @@ def _watches(ring: object, name: str, value: object) -> bool:
     if isinstance(value, types.MethodType) and value.__self__ is ring:
         return value.__func__ is getattr(type(ring), name, None)
     return getattr(type(value), HOOK, False)
-
-
-def _reads_on(value: Any) -> bool:
-    """Whether something of the process stands at a place of a run's data: a file or a table that is being read."""
-    if isinstance(value, io.IOBase):
-        return value is not sys.__stdin__ and not value.closed and value.readable() and not value.writable()
-    return hasattr(type(value), "__next__")
 
 
 def _plain(value: Any) -> Value:

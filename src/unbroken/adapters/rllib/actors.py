@@ -7,6 +7,7 @@ Not promised: an actor that dies meanwhile. It is named, and nothing is restored
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class ActorsMissing(NotCapturable):
     """Some actors are dead at this moment. RLlib may start others in their place."""
 
 
-class Actors:
+class Actors(ABC):
     """The actors of one group. `setting` is what says how many there are; `noun` what one is called."""
 
     setting = ""
@@ -39,13 +40,13 @@ class Actors:
         self._group = group
         self._expected: list[int] = self.ids()
 
+    @abstractmethod
     def ids(self) -> list[int]:
         """Return the numbers under which RLlib keeps the actors that are alive."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, order: Order, of: Sequence[int]) -> list[Answer]:
         """Have these actors do the same at the same time. One that is dead does not answer."""
-        raise NotImplementedError
 
     def ask(self, order: Order) -> dict[str, Answer]:
         """Return what every actor answers, by its index. Raises ActorsMissing where one does not."""

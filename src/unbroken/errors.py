@@ -20,6 +20,7 @@ UnbrokenError
 ├── RestoreFailed          after the restore the state is not what was saved
 ├── NoUsableCheckpoint     commits exist, none can be used
 ├── RankMissing            a rank died, stopped or was late; the others go no further together
+├── ServerMissing          a server of NeMo Gym did not answer, or not in time
 ├── ReplicasDiffer         ranks that must hold the same do not: look before training on
 ├── SaveFailed             a save in the background failed; raised at the next call
 ├── Unproved               a proof could not be carried out; it says neither equal nor different
@@ -230,6 +231,16 @@ class RankMissing(UnbrokenError):
     def __init__(self, message: str, *, hint: str = "", ranks: Iterable[int] = ()) -> None:
         super().__init__(message, hint=hint)
         self.ranks = tuple(ranks)
+
+
+class ServerMissing(UnbrokenError):
+    """Servers of NeMo Gym did not answer, or not in time. Those that did go on. `servers` are their names."""
+
+    default_hint = "Look at those servers, and start again; what was committed before is intact."
+
+    def __init__(self, message: str, *, hint: str = "", servers: Iterable[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.servers = tuple(servers)
 
 
 class ReplicasDiffer(UnbrokenError):

@@ -1,0 +1,259 @@
+"""What is kept of sessions and rollouts, as msgpack: in logs, on the wire, and in a checkpoint.
+
+Two families. *Entries* are lines of a log, written as things happen. *Records* are what a log amounts to: one for a
+session of a resources server, one for a rollout of an agent. A trainer carries records without looking into them.
+
+Times are seconds since 1970 (`started`) and durations in seconds; neither is ever compared.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, Union
+
+import msgspec
+
+
+class Encoded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of a session, or of what sessions share.
+
+    `form` is "json" where plain values say all of it, else "pickle". `data` is compressed with zstd if `packed`.
+    `seal` is over form, data and digest (`keys.seal`): a pickle is never loaded without it. `digest` is that of the state as
+    `sessions.digest` tells it, the same in every process. `classes` names the classes in a pickle, `excluded` the parts
+    that were left out ("<place>: <why>"), and `clock` is the monotonic clock at capture, to which clocks in it refer.
+    """
+
+    form: Literal["json", "pickle"]
+    data: bytes
+    digest: str
+    seal: bytes
+    packed: bool = False
+    classes: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    python: str = ""
+    clock: float = 0.0
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One answered call of a session. `revision` counts the session's calls in the order of their execution, from 1.
+    `order` counts those of the whole server."""
+
+    id: str = ""
+    method: str = "POST"
+    path: str
+    query: str = ""
+    arguments: bytes = b""
+    status: int
+    result: bytes = b""
+    content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    revision: int
+    order: int
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+class SessionRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One session of a resources server.
+
+    `state` is that after call `state_revision` (0: before any). None: it can only be had by replaying the calls.
+    `status` "refused": its state is lost or in doubt, for `reason`; "retired": over, and kept for its answers only;
+    "moved": it lives at the address `reason`.
+    """
+
+    id: str
+    rollout: str = ""
+    attempt: int = 0
+    revision: int = 0
+    calls: list[Call] = []
+    state: Encoded | None = None
+    state_revision: int = -1
+    status: Literal["open", "refused", "retired", "moved"] = "open"
+    reason: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent was told by another server. `key` names the call inside the rollout; `scope` is the path of the agent's
+    own handler that made it. `arguments` are kept of calls to resources servers only: those of a model are the whole
+    conversation, every time."""
+
+    key: str
+    scope: str
+    server: str
+    path: str
+    arguments: bytes = b""
+    status: int
+    result: bytes = b""
+    content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()
+    policy_version: str = ""
+    model: bool = False
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One rollout of an agent. `result` is what `/run` answered with `status`, once it has (0: not yet)."""
+
+    id: str
+    attempt: int = 0
+    path: str = "/run"
+    body: bytes = b""
+    answers: list[Answer] = []
+    status: int = 0
+    result: bytes = b""
+    stamped: bool = True
+    """Whether the trainer gave the id; else it was made up from the row."""
+
+
+# Entries of a resources server's log.
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="began"):
+    """A call was let in. `number` pairs it with its end."""
+
+    number: int
+    session: str
+    rollout: str = ""
+    attempt: int = 0
+    id: str = ""
+    method: str = "POST"
+    path: str
+    query: str = ""
+    arguments: bytes = b""
+    headers: dict[str, str] = {}
+    started: float = 0.0
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="ended"):
+    """It was answered."""
+
+    number: int
+    session: str
+    status: int
+    result: bytes = b""
+    content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()
+    revision: int
+    order: int
+    seconds: float = 0.0
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+    """The state of a session after its call `revision`."""
+
+    session: str
+    revision: int
+    state: Encoded
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True, tag="shared"):
+    """What all sessions share (caches, counters), after call `order` of the server."""
+
+    order: int
+    state: Encoded
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True, tag="session"):
+    """All that is kept of a session, as of its `record.revision`. Stands for every earlier entry of it."""
+
+    record: SessionRecord
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True, tag="gone"):
+    """A session is not kept any more: its rollout was dropped."""
+
+    session: str
+
+
+# Entries of an agent's log.
+
+
+class Dispatched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="dispatched"):
+    rollout: str
+    attempt: int = 0
+    path: str = "/run"
+    body: bytes = b""
+    stamped: bool = True
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="asked"):
+    """A call went out."""
+
+    rollout: str
+    key: str
+    server: str
+    path: str
+    model: bool = False
+    started: float = 0.0
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
+    rollout: str
+    answer: Answer
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="finished"):
+    rollout: str
+    attempt: int = 0
+    status: int
+    result: bytes = b""
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
+    """A rollout is not kept any more: it was trained on, and that is in a checkpoint. Or it begins anew."""
+
+    rollout: str
+
+
+class WholeRollout(msgspec.Struct, frozen=True, kw_only=True, tag="rollout"):
+    record: RolloutRecord
+
+
+# Entries of both.
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="started"):
+    """A process began to write this log. `lineage` names the log for good; `epoch` is that of the newest coordinator."""
+
+    lineage: str
+    server: str
+    class_name: str
+    config_hash: str
+    pid: int
+    time: float = 0.0
+    versions: dict[str, str] = {}
+    epoch: int = 0
+
+
+class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
+    """A coordinator took this server over."""
+
+    epoch: int
+    run: str
+
+
+Entry: TypeAlias = Union[
+    Began, Ended, State, Shared, Whole, Gone, Dispatched, Asked, Answered, Finished, Dropped, WholeRollout, Started,
+    Adopted,
+]  # fmt: skip
+
+encode = msgspec.msgpack.Encoder().encode
+_entries = msgspec.msgpack.Decoder(Entry)
+_sessions = msgspec.msgpack.Decoder(SessionRecord)
+_rollouts = msgspec.msgpack.Decoder(RolloutRecord)
+
+
+def entry(data: bytes) -> Entry:
+    """Read a line of a log. Raises msgspec.ValidationError or DecodeError where it is none."""
+    return _entries.decode(data)
+
+
+def session(data: bytes) -> SessionRecord:
+    """Read a session's record. Raises msgspec.ValidationError or DecodeError where it is none."""
+    return _sessions.decode(data)
+
+
+def rollout(data: bytes) -> RolloutRecord:
+    """Read a rollout's record. Raises msgspec.ValidationError or DecodeError where it is none."""
+    return _rollouts.decode(data)

@@ -27,7 +27,7 @@ LAYERS = (
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {
-    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "testing",
+    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "nemo_gym", "testing",
 }  # fmt: skip
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
 ADAPTERS = {
@@ -40,6 +40,7 @@ ADAPTERS = {
     "dcp": {"dcp"},
     "distributed": {"distributed"},
     "pretrained": {"pretrained"},
+    "nemo_gym": {"nemo_gym"},
 }
 """Each adapter and the modules or folders in `adapters/` that are its own."""
 SUITES = {"store_suite": "store", "faulty_store": "store", "faulty_system": "store", "env_oracle": "capture"}
@@ -55,6 +56,7 @@ FRAMEWORKS = frozenset(
         "Box2D",
         "ray",
         "lightning",
+        "nemo_gym",
     }
 )
 NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym|rllib|tune)\b")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from unbroken.adapters.nemo_gym.control import InFlight, Refuses
@@ -37,7 +37,7 @@ class Gate:
         self._opened.clear()
 
     @asynccontextmanager
-    async def passing(self, what: InFlight) -> AsyncIterator[None]:
+    async def passing(self, what: InFlight) -> AsyncGenerator[None]:
         """Wait until the gate is open, and be inside for as long as the block runs."""
         while not self._opened.is_set():  # it may have been closed again before this task ran
             await self._opened.wait()

@@ -90,6 +90,17 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
         "how long sampling takes (RLlib)",
     ),
     Entry(r"/algorithm/<clocks>/[a-z_]+", "how long training took so far (RLlib)"),
+    Entry(r"/gym/timestamp", "when it was saved (NeMo Gym)", frozenset({"environment", "resources"})),
+    Entry(
+        r"/tool_history/\d+/(?:started|seconds)", "when a tool was called (NeMo Gym)", frozenset({"call_id"})
+    ),
+    Entry(r"/connection_state/(?:phase|pid|lineage|epoch|recovery)", "which process serves (NeMo Gym)"),
+    Entry(r"/extensions/unbroken(?:/models/[^/]+)?/process", "which process serves (NeMo Gym)"),
+    Entry(
+        r"/session_states/[^/]+/extensions/unbroken/(?:attempt|bytes)",
+        "how often a rollout was begun, and the size of a pickle (NeMo Gym)",
+    ),
+    Entry(r"/extensions/unbroken/rollouts/[^/]+/attempt", "how often a rollout was begun (NeMo Gym)"),
 )
 
 

@@ -5,17 +5,24 @@ The layers and field names are those of the published protocol (docs/gym-protoco
 In a checkpoint the same facts lie in another form, one that grows with what changed; `view` makes this one of it.
 
 Versions are major.minor.patch. A document of another major version is refused; one of an older minor version
-is read, and so is a newer minor one: what it has more is kept out of the typed fields.
+is read, and so is a newer minor one: what it has more is kept out of the typed fields. A document that carries a digest of
+itself (`integrity`) is read only if it is still what the digest was computed over.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any, cast
 
 import msgspec
 
+from unbroken.adapters.nemo_gym import integrity
 from unbroken.adapters.nemo_gym.control import VERSION
 from unbroken.errors import UnsupportedFormat
+
+SCHEMA_ID = "urn:unbroken:gym-state:1"
+"""Names the schema for good. Its last part is the major version."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class ToolCall(msgspec.Struct, kw_only=True):
@@ -89,10 +96,19 @@ class Metadata(msgspec.Struct, kw_only=True):
     extensions: dict[str, Any] = {}
 
 
-class GymState(msgspec.Struct, kw_only=True):
-    """The whole document."""
+class Integrity(msgspec.Struct, kw_only=True):
+    """A digest of the document without this entry; see `integrity`."""
 
-    version: str = VERSION
+    hash_algorithm: str
+    hash_value: str
+    timestamp: str = ""
+    """When it was computed: ISO 8601, UTC."""
+
+
+class GymState(msgspec.Struct, kw_only=True):
+    """The state of a NeMo Gym environment: its sessions, agents and resources servers at one moment."""
+
+    version: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = VERSION
     timestamp: str
     """ISO 8601, UTC."""
     environment: Environment
@@ -100,6 +116,8 @@ class GymState(msgspec.Struct, kw_only=True):
     resources: dict[str, ResourceState] = {}
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     extensions: dict[str, Any] = {}
+    integrity: Integrity | None = msgspec.field(default=None, name=integrity.KEY)
+    """Of a document that was written out."""
 
 
 def check_version(version: str) -> None:
@@ -126,21 +144,56 @@ def read(document: bytes) -> GymState:
 
     Raises:
         UnsupportedFormat: its version is another, or it is no such document.
+        CorruptObject: it was changed since its digest was computed.
     """
     try:
-        version = msgspec.json.decode(document, type=_Versioned).version
-        check_version(version)
-        return msgspec.json.decode(document, type=GymState)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(
-            f"This is no state of a NeMo Gym environment: {error}.", hint="Check the file."
-        ) from error
+        decoded = json.loads(document)
+    except (ValueError, RecursionError) as error:
+        raise _none(error) from error
+    return of_plain(decoded)
+
+
+def of_plain(decoded: object) -> GymState:
+    """Read a document that was decoded already.
+
+    Raises:
+        UnsupportedFormat: its version is another, or it is no such document.
+        CorruptObject: it was changed since its digest was computed.
+    """
+    version = cast("dict[str, object]", decoded).get("version") if isinstance(decoded, dict) else None
+    if not isinstance(decoded, dict) or not isinstance(version, str):
+        raise _none("it has no `version`")
+    check_version(version)
+    known = cast("dict[str, Any]", decoded)
+    integrity.check(known)
+    try:
+        return msgspec.convert(known, GymState)
+    except msgspec.ValidationError as error:
+        raise _none(error) from error
+
+
+def plain(state: GymState) -> dict[str, Any]:
+    """Return a document as plain values, without a digest."""
+    made = cast("dict[str, Any]", msgspec.to_builtins(state))
+    made.pop(integrity.KEY)
+    return made
+
+
+def write(state: GymState, *, timestamp: str) -> bytes:
+    """Return a document in JSON, with a digest of itself that was computed at `timestamp`."""
+    made = integrity.sealed(plain(state), timestamp=timestamp)
+    return json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of the document."""
-    return msgspec.json.schema(GymState)
+    made = msgspec.json.schema(GymState)
+    made["$defs"]["GymState"]["required"].insert(
+        0, "version"
+    )  # has a default for who makes one, not for who reads one
+    about = {"$schema": DIALECT, "$id": SCHEMA_ID, "title": f"State of a NeMo Gym environment, {VERSION}"}
+    return {**about, **made}
 
 
-class _Versioned(msgspec.Struct):
-    version: str
+def _none(why: object) -> UnsupportedFormat:
+    return UnsupportedFormat(f"This is no state of a NeMo Gym environment: {why}.", hint="Check the file.")

@@ -1,8 +1,8 @@
-"""`unbroken show`: one checkpoint: its metadata, its components, or the tree of one component."""
+"""`unbroken show`: one checkpoint: its metadata, its components, or one component, as its view or its tree has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -17,6 +17,8 @@ from unbroken.report.position import where
 from unbroken.report.quantity import moment, number, seconds, size
 from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import Leaf, leaves
+from unbroken.report.views import Shown, shown
+from unbroken.state.snapshot import Component
 from unbroken.types import Fidelity
 
 MOOD: Mapping[str, Literal["good", "quiet", "bad"]] = {
@@ -56,17 +58,22 @@ class Checkpoint:
 def show(
     run: Annotated[str, typer.Argument(help="A run, RUN@STEP, or a step's directory.")],
     step: Annotated[int | None, typer.Option(help="The step; default: the newest checkpoint.")] = None,
-    component: Annotated[str, typer.Option(help="Show the tree of this component.")] = "",
+    component: Annotated[str, typer.Option(help="Show what this component holds.")] = "",
     cost: Annotated[bool, typer.Option("--cost", help="Show what saving it cost.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show every note and every version.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every note, version and session.")] = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
     """Show one checkpoint: metadata, components, sizes and what each promises."""
     target = run_of(run, step=step)
     if component:
-        tree = target.read(lambda commit: tuple(leaves_of(target, commit, component)))
-        print_out(tree_table(tree), data={"component": component, "leaves": tree}, json=json)
+        meta, held = target.read(
+            lambda commit: (target.repository.meta(commit), loaded(target, commit, component))
+        )
+        view, why_not = shown(held, meta, every=every)
+        if view is None:
+            view = tree_shown(held)
+        print_out(*([why_not, ""] if why_not else []), *view.parts, data=view.data, json=json)
         return EXIT_OK
     checkpoint = target.read(lambda commit: describe(target, commit))
     parts: list[Table | str] = [facts_table(checkpoint, every=every), "", components_table(checkpoint)]
@@ -160,13 +167,19 @@ def cost_table(checkpoint: Checkpoint) -> Table:
     return table
 
 
-def leaves_of(target: Target, commit: Commit, component: str) -> Iterator[Leaf]:
-    """Yield the leaves of one component.
+def loaded(target: Target, commit: Commit, component: str) -> Component:
+    """Return one component.
 
     Raises:
         ConfigError: the checkpoint has no such component; the error lists those that it has.
     """
-    yield from leaves(target.repository.load(commit, [component]).components[component])
+    return target.repository.load(commit, [component]).components[component]
+
+
+def tree_shown(component: Component) -> Shown:
+    """Return a component as the tree in which it is stored."""
+    tree = tuple(leaves(component))
+    return Shown([tree_table(tree)], {"component": component.name, "leaves": tree})
 
 
 def tree_table(tree: tuple[Leaf, ...]) -> Table:

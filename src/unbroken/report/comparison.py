@@ -14,6 +14,7 @@ from unbroken.engine.changes import within
 from unbroken.report.quantity import number
 from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import leaves
+from unbroken.report.views import viewed
 from unbroken.state.diff import LeafDifference, compare
 from unbroken.state.snapshot import Component, Promise, Snapshot
 from unbroken.types import Fidelity, worse
@@ -35,6 +36,8 @@ class ComponentComparison:
     differences: tuple[LeafDifference, ...] = ()
     leaves: int = 0
     promise: Promise = EXACT
+    note: str = ""
+    """What else to know of how it was compared."""
 
     @property
     def equal(self) -> bool:
@@ -47,7 +50,8 @@ class ComponentComparison:
 
 
 def compared(a: Snapshot, b: Snapshot, *, wall_clock: bool = False) -> tuple[ComponentComparison, ...]:
-    """Compare two states. Leaves that hold wall-clock times count only with `wall_clock`."""
+    """Compare two states, as their views have them. Leaves that hold wall-clock times count only with `wall_clock`."""
+    a, b, notes = viewed(a, b)
     found = compare(a, b)
     if not wall_clock:
         found = without_clocks(found, a, b)
@@ -58,6 +62,7 @@ def compared(a: Snapshot, b: Snapshot, *, wall_clock: bool = False) -> tuple[Com
             _weights_first((d for d in found if d.component == name), a, b),
             max(_count(snapshot.components.get(name)) for snapshot in (a, b)),
             worse(a.promises.get(name, EXACT), b.promises.get(name, EXACT)),
+            notes.get(name, ""),
         )
         for name in names
     )
@@ -93,11 +98,14 @@ def comparison_table(rows: Sequence[ComponentComparison], *, title: str = "") ->
             table.add(row.component, Cell("different", "bad"), number(row.leaves), *far)
         else:
             nothing = ("0", "-", "-") if differs else ()
-            table.add(row.component, _equal(row.promise), number(row.leaves), *nothing)
+            table.add(row.component, _equal(row), number(row.leaves), *nothing)
     return table
 
 
-def _equal(promise: Promise) -> Cell:
+def _equal(row: ComponentComparison) -> Cell:
+    promise = row.promise
+    if row.note:
+        return Cell("equal as far as read", "bad")
     if promise.fidelity is Fidelity.EXACT:
         return Cell("equal", "good")
     if promise.fidelity is Fidelity.APPROXIMATE:
@@ -106,12 +114,14 @@ def _equal(promise: Promise) -> Cell:
 
 
 def promises_told(rows: Iterable[ComponentComparison]) -> list[str]:
-    """Return one line for each component that does not promise to be exact, with its reason."""
-    return [
-        f"{row.component} is {row.promise.fidelity.value}: {row.promise.reason}"
-        for row in rows
-        if row.promise.fidelity is not Fidelity.EXACT
-    ]
+    """Return one line for each component that does not promise to be exact, with its reason, and for each note."""
+    told: list[str] = []
+    for row in rows:
+        if row.promise.fidelity is not Fidelity.EXACT:
+            told.append(f"{row.component} is {row.promise.fidelity.value}: {row.promise.reason}")
+        if row.note:
+            told.append(f"{row.component} was {row.note}")
+    return told
 
 
 def off_by(leaf: LeafDifference) -> str:

@@ -21,10 +21,10 @@ ALGORITHM = "sha256"
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return the text that the digest is over.
+    r"""Return the text that the digest is over.
 
     >>> canonical({"b": [1.5, "é"], "a": None, "_integrity": {}})
-    b'{"a":null,"b":[1.5,"\\xc3\\xa9"]}'
+    b'{"a":null,"b":[1.5,"\xc3\xa9"]}'
     """
     counted = {key: value for key, value in document.items() if key != KEY}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -31,11 +31,13 @@ def migrate(source: Remote, target: Remote, session: str) -> None:
     _check_pair(source, here, target, there)
     if session in {held.id for held in target.sessions() if held.status == "open"}:
         raise ConfigError(
-            f"{target.url} has the session {session} already.", hint="See both with: unbroken gym sessions ADDRESS"
+            f"{target.url} has the session {session} already.",
+            hint="See both with: unbroken gym sessions ADDRESS",
         )
     if session not in {held.id for held in source.sessions()}:
         raise ConfigError(
-            f"{source.url} has no session {session}.", hint=f"See which it has: unbroken gym sessions {source.url}"
+            f"{source.url} has no session {session}.",
+            hint=f"See which it has: unbroken gym sessions {source.url}",
         )
     for remote, status in ((source, here), (target, there)):
         remote.epoch = remote.epoch or status.epoch

@@ -1,0 +1,140 @@
+"""Starts the process of a server, in one of two ways, and ends it with all that it has started.
+
+`Direct` runs a new interpreter. `Preloaded` asks a process that has imported NeMo Gym once to fork: a server is
+there in a fraction of a second instead of seconds. Both put it into a session of its own, so that Ctrl-C is ours, and
+have the kernel kill it when this process is gone. That binds it to the *thread* that starts it: use one that lives as long.
+
+Not promised by `Preloaded`: servers whose modules cannot be forked after NeMo Gym was imported. It is an option.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from unbroken.errors import ConfigError, ServerMissing
+from unbroken.repo.process import Process, identify
+
+SERVE = "unbroken.adapters.nemo_gym.launch.serve"
+PRELOADED = "unbroken.adapters.nemo_gym.launch.preloaded"
+
+
+class Starter(Protocol):
+    """A way to start servers."""
+
+    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
+        """Start `serve` with these arguments, its output added to `log`."""
+        ...
+
+    def forget(self, process: Process) -> None:
+        """Collect what is left of a process that has ended."""
+        ...
+
+    def close(self) -> None:
+        """Start nothing any more."""
+        ...
+
+
+class Direct:
+    """A new interpreter for each server."""
+
+    def __init__(self, python: str, *, project: Path) -> None:
+        self._python = python
+        self._project = project
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
+        command = [self._python, "-m", SERVE, *arguments, "--parent", str(os.getpid())]
+        child = popen(command, environment=environment, project=self._project, output=log)
+        self._children[child.pid] = child
+        return identify(child.pid)
+
+    def forget(self, process: Process) -> None:
+        child = self._children.pop(process.pid, None)
+        if child is not None:
+            child.wait()
+
+    def close(self) -> None:
+        self._children.clear()
+
+
+class Preloaded:
+    """One process that has NeMo Gym imported, and forks for each server."""
+
+    def __init__(self, python: str, *, project: Path, environment: Mapping[str, str], log: Path) -> None:
+        self._lock = threading.Lock()
+        self._log = log
+        with open(log, "ab") as errors:
+            self._process = subprocess.Popen(
+                [python, "-m", PRELOADED, str(os.getpid())],
+                cwd=project, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
+        asked = {"arguments": arguments, "environment": dict(environment), "log": str(log)}
+        with self._lock:
+            stdin, stdout = self._process.stdin, self._process.stdout
+            assert stdin is not None and stdout is not None
+            try:
+                stdin.write(json.dumps(asked).encode() + b"\n")
+                stdin.flush()
+                line = stdout.readline()
+            except BrokenPipeError:
+                line = b""
+        if not line:
+            raise ServerMissing(
+                "The process that starts servers is gone.", hint=f"Look at {self._log}, and start again."
+            )
+        return identify(int(line))
+
+    def forget(self, process: Process) -> None:
+        """Nothing to do: what is left of its children goes with the forking process."""
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass  # a request that it did not read any more
+
+
+def popen(
+    command: list[str], *, environment: Mapping[str, str], project: Path, output: Path
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, its output added to a file.
+
+    Raises:
+        ConfigError: it cannot be started.
+    """
+    with open(output, "ab") as out:
+        try:
+            return subprocess.Popen(
+                command, cwd=project, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise ConfigError(
+                f"{command[0]} cannot be started: {error.strerror}.",
+                hint="Name the Python that has NeMo Gym.",
+            ) from error
+
+
+def kill_group(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
+    """Signal a process that leads its session, and what it has started in it.
+
+    Only for one whose end has not been collected: until then, its number cannot be another's.
+    """
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # all of it is gone

@@ -1,0 +1,266 @@
+"""A digest of live state: the same in every process if and only if the state is the same.
+
+What counts: types, values to the last bit, the order of lists and of dicts (a program can see it, and the same calls give the
+same order), and which parts are one object met twice. What does not: addresses, hashes of texts, the order of sets, moments of the
+monotonic clock, locks. Objects outside of the state count by their name.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import enum
+import struct
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from blake3 import blake3
+
+from unbroken.adapters.nemo_gym.sessions.live import LOCKS, kind_of, name_of
+
+NOTHING: Mapping[int, str] = {}
+_PROTOCOL = 4
+
+
+class TooLarge(Exception):
+    """More parts than were asked for."""
+
+
+def plain_digest(data: bytes) -> str:
+    """Return the digest of a state that JSON says completely (`plain.encoded`)."""
+    return blake3(b"plain\0" + data).hexdigest(length=16)
+
+
+def digest_of(
+    value: object,
+    *,
+    external: Mapping[int, str] = NOTHING,
+    clocks: frozenset[str] = frozenset(),
+    most: int = 0,
+) -> str:
+    """Return the digest of a value of any kind.
+
+    `external` names objects outside (id -> name). Floats under a name in `clocks` count as moments only. `most` bounds the
+    number of parts looked at.
+
+    Raises:
+        TooLarge: there are more than `most`.
+        RecursionError: it is nested too deeply.
+    """
+    walk = _Walk(external, clocks, most)
+    walk.add(value)
+    return walk.hasher.hexdigest(length=16)
+
+
+def digest_and_opaque(value: object, *, external: Mapping[int, str], most: int) -> tuple[str, str]:
+    """Return the digest of a value, and what in it cannot be compared: a live part other than a lock; "" if all can.
+
+    Raises: as `digest_of`.
+    """
+    walk = _Walk(external, frozenset(), most)
+    walk.add(value)
+    return walk.hasher.hexdigest(length=16), walk.opaque
+
+
+class _Walk:
+    def __init__(self, external: Mapping[int, str], clocks: frozenset[str], most: int) -> None:
+        self.hasher = blake3(b"objects\0")
+        self._external = external
+        self._clocks = clocks
+        self._most = most
+        self._parts = 0
+        self.opaque = ""
+        self._met: dict[int, int] = {}
+        self._kept: list[object] = []
+        """What was made for this walk: freed, its address would be given to another."""
+
+    def add(self, value: Any, *, clock: bool = False) -> None:
+        self._parts += 1
+        if self._most and self._parts > self._most:
+            raise TooLarge
+        cls = type(value)
+        if value is None or value is True or value is False:
+            self._tag("c", repr(value))
+        elif cls is str:
+            self._put(b"s", cast("str", value).encode("utf-8", "surrogatepass"))
+        elif cls is int:
+            self._tag("i", str(value) if -(1 << 63) < value < 1 << 63 else hex(value))
+        elif cls is float:
+            self._put(b"t", b"") if clock else self._put(b"f", struct.pack("<d", value))
+        elif cls is bytes or cls is bytearray:
+            self._put(b"b" if cls is bytes else b"B", bytes(value))
+        elif cls is tuple:
+            self._tag("(", str(len(value)))
+            for item in value:
+                self.add(item, clock=clock)
+        elif cls is frozenset:
+            self._tag("Z", "")
+            self._unordered(value)
+        elif isinstance(value, type):
+            self._tag("T", name_of(cast("type", value)))
+        elif isinstance(value, enum.Enum):
+            self._tag("E", f"{name_of(cls)}.{value.name}")
+        else:
+            self._object(value, cls, clock)
+
+    def _object(self, value: Any, cls: type, clock: bool) -> None:
+        name = self._external.get(id(value))
+        if name is not None:
+            self._tag("x", name)
+            return
+        met = self._met.get(id(value))
+        if met is not None:
+            self._tag("r", str(met))
+            return
+        self._met[id(value)] = len(self._met)
+        self._kept.append(value)
+        if cls is dict:
+            self._tag("{", str(len(value)))
+            self._items(value, clock)
+        elif cls is list:
+            self._tag("[", str(len(value)))
+            for item in value:
+                self.add(item, clock=clock)
+        elif cls is set:
+            self._tag("z", "")
+            self._unordered(value)
+        elif isinstance(value, types.MethodType):
+            self._tag("m", value.__func__.__qualname__)
+            self.add(value.__self__)
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, types.BuiltinFunctionType):
+            self._tag("u", value.__qualname__)
+            if not isinstance(value.__self__, types.ModuleType):
+                self.add(value.__self__)
+        elif isinstance(value, types.ModuleType):
+            self._tag("M", value.__name__)
+        else:
+            self._other(value, cls)
+
+    def _other(self, value: Any, cls: type) -> None:
+        kind = kind_of(value)
+        package = cls.__module__.split(".", maxsplit=1)[0]
+        if kind:
+            self._tag("live", f"{kind} {name_of(cls)}")
+            if kind not in LOCKS:
+                self.opaque = self.opaque or f"{kind} ({name_of(cls)})"
+            if kind == "an event":
+                self.add(value.is_set())
+        elif package == "numpy" and hasattr(value, "dtype") and hasattr(value, "tobytes"):
+            self._array(value, cls)
+        elif package == "pandas" and cls.__name__ in {"DataFrame", "Series", "Index"}:
+            self._frame(value, cls)
+        elif package == "torch" and hasattr(value, "detach"):
+            self._tag("tensor", f"{value.dtype} {tuple(value.shape)} {value.requires_grad}")
+            self.add(value.detach().cpu().numpy())
+        elif hasattr(cls, "model_fields") and hasattr(value, "__pydantic_fields_set__"):
+            self._tag("P", name_of(cls))
+            self._fields(vars(value))
+            self.add(value.__pydantic_extra__)
+            self.add(value.__pydantic_private__)
+            self.add(sorted(value.__pydantic_fields_set__))
+        else:
+            self._reduced(value, cls)
+
+    def _reduced(self, value: Any, cls: type) -> None:
+        """By what the object itself says of its state to whoever copies it."""
+        self._tag("O", name_of(cls))
+        reducer = copyreg.dispatch_table.get(cls)
+        try:
+            said = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
+        except (TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError) as error:
+            self._tag("!", type(error).__name__)
+            self.opaque = self.opaque or f"an object of {name_of(cls)}"
+            return
+        if isinstance(said, str):
+            self._tag("G", said)
+            return
+        self._kept.append(said)
+        function, arguments, state, entries, items = (*said, None, None, None, None)[:5]
+        self.add(function)
+        self.add(arguments)
+        if isinstance(state, dict):
+            self._fields(cast("dict[Any, Any]", state))
+        else:
+            self.add(state)
+        if entries is not None:
+            for entry in entries:
+                self._kept.append(entry)
+                self.add(entry)
+        if items is not None:
+            for key, item in items:
+                self.add(key)
+                self.add(item)
+
+    def _fields(self, fields: Mapping[Any, Any]) -> None:
+        self._tag("fields", str(len(fields)))
+        self._items(fields, clock=False)
+
+    def _items(self, items: Mapping[Any, Any], clock: bool) -> None:
+        clocks = self._clocks
+        for key, item in items.items():
+            self.add(key)
+            self.add(item, clock=clock or (bool(clocks) and type(key) is str and key in clocks))
+
+    def _unordered(self, values: Iterable[object]) -> None:
+        digests = sorted(digest_of(value, external=self._external, clocks=self._clocks) for value in values)
+        self._tag("#", " ".join(digests))
+
+    def _array(self, value: Any, cls: type) -> None:
+        self._tag("A", f"{name_of(cls)} {value.dtype.str} {value.shape}")
+        if value.dtype.hasobject:
+            for item in value.ravel().tolist():
+                self._kept.append(item)
+                self.add(item)
+        else:
+            self._put(b"a", value.tobytes())
+
+    def _frame(self, value: Any, cls: type) -> None:
+        self._tag("D", f"{cls.__name__} {value.shape}")
+        if cls.__name__ == "DataFrame":
+            self.add([*value.columns.tolist()])
+            self._series_of(value.index)
+            for position in range(value.shape[1]):
+                self._series_of(value.iloc[:, position])
+        else:
+            self.add(value.name)
+            self._series_of(value)
+            if cls.__name__ == "Series":
+                self._series_of(value.index)
+
+    def _series_of(self, column: Any) -> None:
+        self._tag(
+            "column", f"{column.dtype} {column.name!r}" if isinstance(column.name, str) else str(column.dtype)
+        )
+        values = column.to_numpy()
+        self._kept.append(values)
+        self.add(values)
+
+    def _function(self, value: types.FunctionType) -> None:
+        self._tag("F", f"{value.__module__}.{value.__qualname__}")
+        if "<" in value.__qualname__:  # by name it is not found again, so it is what it says
+            self._code(value.__code__)
+            self.add(value.__defaults__)
+            self.add(value.__kwdefaults__)
+            for cell in value.__closure__ or ():
+                try:
+                    self.add(cell.cell_contents)
+                except ValueError:
+                    self._tag("empty", "")
+
+    def _code(self, code: types.CodeType) -> None:
+        self._put(b"code", code.co_code)
+        self.add(code.co_names)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._code(constant)
+            else:
+                self.add(constant)
+
+    def _tag(self, tag: str, text: str) -> None:
+        self._put(tag.encode(), text.encode("utf-8", "surrogatepass"))
+
+    def _put(self, tag: bytes, data: bytes) -> None:
+        self.hasher.update(b"%s %d\0" % (tag, len(data)))
+        self.hasher.update(data)

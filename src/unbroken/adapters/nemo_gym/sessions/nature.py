@@ -1,0 +1,199 @@
+"""What a server's source says of its state before any traffic: what it changes, and what it will hold that is alive.
+
+It is read, never run. What it cannot say shows in traffic, which has the last word (`states`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from unbroken.adapters.nemo_gym.control import Capability
+from unbroken.adapters.nemo_gym.sessions.clocks import modules_of, tree_of
+from unbroken.adapters.nemo_gym.sessions.facts import fact_of
+from unbroken.adapters.nemo_gym.sessions.live import COORDINATORS, held_kind, kind_of
+
+_BUILDING = frozenset({"__init__", "model_post_init", "setup_webserver", "__post_init__"})
+_MUTATORS = frozenset({
+    "append", "add", "update", "setdefault", "pop", "popitem", "clear", "extend", "insert", "remove", "discard", "put",
+    "put_nowait", "move_to_end", "appendleft", "popleft",
+})  # fmt: skip
+_PROCESS = re.compile(r"\b(Process|Popen|Connection|PipeConnection|ProcessPoolExecutor)\b")
+_SANDBOX = re.compile(r"\b\w*Sandbox\b")
+_WAITING = re.compile(r"(?i:\b(dict|list|set|deque|defaultdict)\b)\[.*\b(Future|Event|Condition)\b")
+_STARTS = frozenset({"Process", "Popen", "Pipe", "create_subprocess_exec", "create_subprocess_shell"})
+_SCALARS = (str, int, float, bool, bytes, type(None), complex, frozenset)
+
+
+class Nature:
+    """Of the class of a server."""
+
+    def __init__(self, cls: type) -> None:
+        self.fact = fact_of(cls.__module__)
+        self.assigned: set[str] = set()
+        """Attributes that the class's code assigns anywhere."""
+        self.mutated: set[str] = set()
+        """Attributes that its code changes outside of building it."""
+        self._readable = False
+        self._annotations: dict[str, str] = {}
+        self._static: Capability | None = None
+        self.why = self.fact[1] if self.fact is not None else ""
+        names = {base.__name__ for base in cls.__mro__}
+        for module in modules_of(cls):
+            tree = tree_of(module)
+            if tree is not None:
+                self._readable = True
+                self._read(module, tree, names)
+
+    def capability(
+        self,
+        values: Mapping[str, Any],
+        *,
+        has_sessions: bool,
+        changed: bool,
+        failed: bool,
+        excluded: bool,
+    ) -> Capability:
+        """Say what can be done, from the source, the attributes as they are, and what traffic has shown."""
+        if self.fact is not None:
+            return self.fact[0]
+        if self._static is not None:
+            return self._static
+        if any(_waits(value) for value in values.values()):
+            return "drain_only"
+        if failed:
+            return "replay"
+        if has_sessions or changed or any(self._may_change(name, value) for name, value in values.items()):
+            return "snapshot_with_exclusions" if excluded else "snapshot"
+        return "stateless"
+
+    def _may_change(self, name: str, value: Any) -> bool:
+        if held_kind(value):
+            return False
+        if value is None or (self._readable and name not in self.mutated):
+            return False
+        return self._readable or not isinstance(value, _SCALARS)
+
+    def _read(self, module: ModuleType, tree: ast.Module, names: set[str]) -> None:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name in names:
+                self._read_class(module, tree, node)
+            elif isinstance(node, ast.AnnAssign) and _WAITING.search(ast.unparse(node.annotation)):
+                self._set("drain_only", f"{ast.unparse(node.target)} lets sessions wait for each other")
+
+    def _read_class(self, module: ModuleType, tree: ast.Module, cls: ast.ClassDef) -> None:
+        for node in ast.walk(cls):
+            if isinstance(node, ast.AnnAssign):
+                name = _attribute(node.target) or (
+                    node.target.id if isinstance(node.target, ast.Name) else ""
+                )
+                if name and name != "config":
+                    self._look(name, ast.unparse(node.annotation), module, tree)
+        for function in cls.body:
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                building = function.name in _BUILDING
+                for name in _stored(function):
+                    self.assigned.add(name)
+                    if not building:
+                        self.mutated.add(name)
+                if not building:
+                    self.mutated.update(_changed(function))
+
+    def _look(self, name: str, annotation: str, module: ModuleType, tree: ast.Module) -> None:
+        """Judge an attribute by its annotation, and by the source of the module's classes that it names."""
+        if _SANDBOX.search(annotation) and "Config" not in annotation:
+            self._set("restart_only", f"{name} holds sandboxes ({annotation})")
+        elif _WAITING.search(annotation):
+            self._set("drain_only", f"{name} lets sessions wait for each other ({annotation})")
+        elif _PROCESS.search(annotation):
+            self._set("replay", f"{name} holds processes ({annotation})")
+        else:
+            words = set(re.findall(r"\w+", annotation))
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and node.name in words:
+                    self._look_into(name, node)
+
+    def _look_into(self, name: str, cls: ast.ClassDef) -> None:
+        for node in ast.walk(cls):
+            called = node.func if isinstance(node, ast.Call) else None
+            word = (
+                called.attr
+                if isinstance(called, ast.Attribute)
+                else called.id
+                if isinstance(called, ast.Name)
+                else ""
+            )
+            if word in _STARTS:
+                self._set("replay", f"{name} holds objects of {cls.name}, which has processes of its own")
+            elif isinstance(node, ast.AnnAssign):
+                annotation = ast.unparse(node.annotation)
+                if _SANDBOX.search(annotation):
+                    self._set("restart_only", f"{name} holds objects of {cls.name}, which has a sandbox")
+                elif _PROCESS.search(annotation):
+                    self._set("replay", f"{name} holds objects of {cls.name}, which has processes of its own")
+
+    def _set(self, capability: Capability, why: str) -> None:
+        if self._static is None:
+            self._static = capability
+            self.why = self.why or why
+
+
+def _waits(value: Any) -> bool:
+    """Whether a value is a container with something that several sessions wait for."""
+    if isinstance(value, Mapping):
+        parts = list(cast("Mapping[Any, Any]", value).values())[:64]
+    elif isinstance(value, (list, set, tuple)):
+        parts = list(cast("list[Any]", value))[:64]
+    else:
+        return False
+    return any(kind_of(part) in COORDINATORS - {"a task"} for part in parts)
+
+
+def _attribute(node: ast.expr) -> str:
+    """Return X of `self.X`, `self.X[…]`, `self.X.get(…)` and so on; "" for anything else."""
+    while True:
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                return node.attr
+            node = node.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        elif isinstance(node, ast.Await):
+            node = node.value
+        else:
+            return ""
+
+
+def _stored(function: ast.AST) -> Iterator[str]:
+    """Find attributes that are assigned to, or into."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            name = _attribute(node)
+            if name:
+                yield name
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            name = _attribute(node)
+            if name:
+                yield name
+
+
+def _changed(function: ast.AST) -> Iterator[str]:
+    """Find attributes on which a method that changes is called, and those that get another name, under which they may be."""
+    for node in ast.walk(function):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _MUTATORS
+        ):
+            name = _attribute(node.func.value)
+            if name:
+                yield name
+        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Attribute, ast.Subscript)):
+            name = _attribute(node.value)
+            if name:
+                yield name

@@ -218,17 +218,17 @@ class Servers:
         self._over.wait()
         self.check()
 
-    def restart(self, name: str) -> None:
-        """Kill a server, start it again, and return once it answers. Does not count as one of its deaths."""
-        self.stop(name)
-        self._within(lambda: self._set_due(name))
-        self.await_ready([name])
+    def restart(self, *names: str) -> None:
+        """Kill the servers named, or all, start them again, and return once they answer. No death is counted."""
+        chosen = self._chosen(names)
+        self.stop(*chosen)
+        self._within(lambda: self._set_due(chosen))
+        self.await_ready(chosen)
 
-    def stop(self, name: str) -> None:
-        """Kill a server (SIGKILL); it stays away until `restart`."""
-        if name not in self._watched:
-            raise ConfigError(f"There is no server {name!r}.", hint=f"There are {', '.join(self._watched)}.")
-        self._within(lambda: self._kill(name))
+    def stop(self, *names: str) -> None:
+        """Kill the servers named, or all (SIGKILL); they stay away until `restart`."""
+        chosen = self._chosen(names)
+        self._within(lambda: self._kill(chosen))
 
     def close(self) -> None:
         """End all servers: politely, then for certain."""
@@ -410,18 +410,24 @@ class Servers:
         self._record.processes.pop(one.instance.name, None)
         one.process, one.handle = None, -1
 
-    def _kill(self, name: str) -> None:
-        one = self._watched[name]
-        one.wanted, one.due = False, None
-        if one.process is not None:
-            kill_group(one.process)
-            one.process.wait(_GRACE_S)
-            self._collect(one)
+    def _kill(self, names: Sequence[str]) -> None:
+        chosen = [self._watched[name] for name in names]
+        for one in (
+            chosen
+        ):  # all before the first is waited for: what one of them does then is not what a kill leaves
+            one.wanted, one.due = False, None
+            if one.process is not None:
+                kill_group(one.process)
+        for one in chosen:
+            if one.process is not None:
+                one.process.wait(_GRACE_S)
+                self._collect(one)
 
-    def _set_due(self, name: str) -> None:
-        one = self._watched[name]
-        one.wanted, one.due = True, 0.0
-        one.deaths.clear()
+    def _set_due(self, names: Sequence[str]) -> None:
+        for name in names:
+            one = self._watched[name]
+            one.wanted, one.due = True, 0.0
+            one.deaths.clear()
 
     def _end_all(self) -> None:
         running = [one for one in self._watched.values() if one.process is not None]
@@ -453,6 +459,13 @@ class Servers:
             done.set()
 
     # From any thread.
+
+    def _chosen(self, names: Sequence[str]) -> list[str]:
+        if unknown := [name for name in names if name not in self._watched]:
+            raise ConfigError(
+                f"There is no server {unknown[0]!r}.", hint=f"There are {', '.join(self._watched)}."
+            )
+        return list(names or self._watched)
 
     def _within(self, command: Callable[[], None]) -> None:
         """Have the thread do something, and wait until it is done."""

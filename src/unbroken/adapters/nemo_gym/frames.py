@@ -192,8 +192,7 @@ class _Scan:
         """Look at the place `at`; return where to look next."""
         header = self._header(at)
         if header is None:
-            if at == self._boundary and not self._is_fragment(at):
-                self._report(self._label_at(at), "its header cannot be read")
+            self._report_headless(at)
             return self._next_magic(at + 1)
         if header.key != self._name:
             self._found.foreign = True
@@ -210,7 +209,10 @@ class _Scan:
         self._settle_torn()
         self._boundary = at + header.size
         if not intact:
-            self._report(self._label(at, header), self._why(header))
+            if at or header.number:
+                self._report(self._label(at, header), self._why(header))
+            else:
+                self._note_first()
             return self._next_magic(at + 1)
         self._take(header, name, payload)
         return self._boundary
@@ -250,6 +252,22 @@ class _Scan:
         if self._torn is not None:
             self._report(self._torn[1], "it ends before its time")
             self._torn = None
+
+    def _report_headless(self, at: int) -> None:
+        """Report a line with a damaged header, if there is one: inside of a damaged line, the magic alone says little."""
+        if at == 0:
+            self._note_first()
+        elif at == self._boundary:
+            if not self._is_fragment(at):
+                self._report(self._label_at(at), "its header cannot be read")
+        elif self._read(at + len(MAGIC), 12) == self._name + self._found.log and (
+            label := self._label_at(at)
+        ):
+            self._report(label, "its header cannot be read")
+
+    def _note_first(self) -> None:
+        self._passed = True
+        self._found.notes.append("the first line, which belongs to no session, is damaged")
 
     def _report(self, label: str, what: str) -> None:
         self._passed = True

@@ -164,13 +164,14 @@ class Log:
                 )
             if not self._sync:
                 return
+            if self._thread is None:
+                # Only now: a thread that begins with the log would be missing in a server that forks its workers.
+                thread = threading.Thread(target=self._work, name="unbroken-log", daemon=True)
+                thread.start()
+                self._thread = thread
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._waiters.append((ticket, loop, future))
-            if self._thread is None:
-                # Only now: a thread that begins with the log would be missing in a server that forks its workers.
-                self._thread = threading.Thread(target=self._work, name="unbroken-log", daemon=True)
-                self._thread.start()
             self._state.notify_all()
         await future
 
@@ -229,17 +230,13 @@ class Log:
         """
         if self._closed or self._pid != os.getpid():
             return
-        try:
-            self._sync_all()
-        finally:
-            with self._state:
-                self._closed = True
-                waiters, self._waiters = self._waiters, []
-                self._state.notify_all()
-            _wake(waiters, self._closed_error())
-            if self._thread is not None:
-                self._thread.join()
-            self._release()
+        with self._state:
+            self._closed = True  # first: a line that came in during the last sync would be durable for nobody
+            self._state.notify_all()
+        self._sync_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._release()
         if self._failed is not None:
             raise _again(self._failed) from self._failed
 
@@ -262,9 +259,10 @@ class Log:
         if found.end < size:
             os.ftruncate(self._file, found.end)
             self.notes.append(f"a torn last line of {size - found.end} bytes was trimmed")
-        # The lines may be in memory only: whoever wrote them may have died before its sync. What is built on them
-        # must not outlive them.
+        # Lines and name may be in memory only: whoever wrote them may have died before its sync. What is built on
+        # them must not outlive them.
         self._sync_file(self._file)
+        self._sync_directory()
         self.lines, self.damaged = found.lines, found.damaged
         self.notes += found.notes
         self._id, self._number, self._size = found.log, found.number, found.end
@@ -352,6 +350,10 @@ class Log:
         except OSError:  # a file system without links
             self._copy()
         self._system.replace(_LINK, PREVIOUS, at=self._at)
+        # If the name was given before, by a process that died here, then renaming one name of a file to another of the
+        # same does nothing.
+        with suppress(FileNotFoundError):
+            self._system.unlink(_LINK, at=self._at)
 
     def _copy(self) -> None:
         file = self._system.open(_LINK, _CREATED, 0o600, at=self._at)
@@ -427,10 +429,7 @@ class Log:
         if self._failed is not None:
             raise _again(self._failed) from self._failed
         if self._closed:
-            raise self._closed_error()
-
-    def _closed_error(self) -> StoreError:
-        return StoreError(f"The log in {self._directory} is closed.", hint="Open it again.", key=LOG)
+            raise StoreError(f"The log in {self._directory} is closed.", hint="Open it again.", key=LOG)
 
     def _error(self, error: BaseException, doing: str) -> StoreError:
         path = self._directory / LOG

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sized
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from unbroken.capture.delegate import delegate_of
 from unbroken.capture.generators import GlobalGenerators
@@ -26,11 +26,20 @@ from unbroken.state import walk
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
-from unbroken.state.snapshot import Promise
+from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
 
 RESERVED = ("vars", "counters", "generators")
 _WEIGHTS = "policy_weights"
+
+
+@runtime_checkable
+class HearsOfCommits(Protocol):
+    """A tracked object that wants to know when what was captured of it last is durable."""
+
+    def checkpoint_committed(self) -> None:
+        """Take note of it. Called in the writer's thread, while training goes on: be quick, and do not raise."""
+        ...
 
 
 class Variables:
@@ -153,6 +162,12 @@ class TrackedSource(GraftSource):
             return world
         met = walk.walk(self.roots, self.policy, contents=False).met()
         return shared_world(world, own_components(met))
+
+    def committed(self, snapshot: Snapshot) -> None:
+        super().committed(snapshot)
+        for value in self.roots.values():
+            if isinstance(value, HearsOfCommits):
+                value.checkpoint_committed()
 
     def judge(self, change: changes.Change) -> changes.Verdict:
         if change.place.partition("/")[0] in RESERVED:

@@ -90,6 +90,11 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
         "how long sampling takes (RLlib)",
     ),
     Entry(r"/algorithm/<clocks>/[a-z_]+", "how long training took so far (RLlib)"),
+    Entry(
+        r"/value/<records>",
+        "times of calls, and what goes on beside the training (NeMo Gym); servers compare their own digests",
+        frozenset({"protocol", "servers"}),
+    ),
     Entry(r"/gym/timestamp", "when it was saved (NeMo Gym)", frozenset({"environment", "resources"})),
     Entry(
         r"/tool_history/\d+/(?:started|seconds)", "when a tool was called (NeMo Gym)", frozenset({"call_id"})

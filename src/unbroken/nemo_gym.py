@@ -1,0 +1,16 @@
+"""NeMo Gym: servers that come back as they were, and rollouts as a part of the training's state.
+
+```
+class Server(checkpointed(ExampleResourcesServer)): ...    # in a server's app.py; its settings stay as they are
+gym = Gym({"agent": …, "res": …, "policy": …})             # in the training
+run.track(policy=net, optimizer=opt, gym=gym)
+```
+"""
+
+from __future__ import annotations
+
+from unbroken.adapters.nemo_gym.trainer.gym import Gym, RolloutWarning
+from unbroken.adapters.nemo_gym.trainer.ledger import Rollout
+from unbroken.adapters.nemo_gym.trainer.queue import RolloutQueue
+
+__all__ = ["Gym", "Rollout", "RolloutQueue", "RolloutWarning"]

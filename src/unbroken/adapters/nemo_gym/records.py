@@ -75,7 +75,7 @@ class SessionRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent was told by another server. `key` names the call inside the rollout; `scope` is the path of the agent's
     own handler that made it. `arguments` are kept of calls to resources servers only: those of a model are the whole
-    conversation, every time."""
+    conversation, every time. `address` is where the session had moved to, if it had: later calls go there too."""
 
     key: str
     scope: str
@@ -90,6 +90,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: bool = False
     started: float = 0.0
     seconds: float = 0.0
+    address: str = ""
 
 
 class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -214,7 +215,8 @@ class WholeRollout(msgspec.Struct, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="started"):
-    """A process began to write this log. `lineage` names the log for good; `epoch` is that of the newest coordinator."""
+    """A process began to write this log. `lineage` names the log for good; `epoch` is that of the newest coordinator.
+    `mark` is where this process began to count changes; the next begins above all that it may have counted."""
 
     lineage: str
     server: str
@@ -224,6 +226,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     time: float = 0.0
     versions: dict[str, str] = {}
     epoch: int = 0
+    mark: int = 0
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):

@@ -1,0 +1,203 @@
+"""An agent's rollouts as they are asked for, run, and answered.
+
+Each rollout runs in a task of its own, so that a client that goes away takes nothing with it. Whoever asks for a rollout that
+runs gets what it comes to; who asks for one that is over gets what it came to. A rollout that an infrastructure has failed
+is never answered with a result, whatever its agent's code has made of the failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.agent.execution import CALLER, Caller, Execution, Executions
+from unbroken.adapters.nemo_gym.agent.journal import Journal
+from unbroken.adapters.nemo_gym.agent.outgoing import Others, Outgoing
+from unbroken.adapters.nemo_gym.agent.stamps import Stamp
+from unbroken.adapters.nemo_gym.control import InFlight, Phase, Refusal, Refuses
+from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
+from unbroken.adapters.nemo_gym.server.asgi import Reply
+from unbroken.adapters.nemo_gym.server.gate import Gate
+from unbroken.errors import UnbrokenError
+
+RUN = "/run"
+_LOST = frozenset({"lost session", "unknown session"})
+
+Start = Callable[[], Awaitable[Reply]]
+"""Runs the agent's own code for a request."""
+
+
+class Agent:
+    """What stands around one agent's application."""
+
+    def __init__(self, journal: Journal, others: Others, *, opened: bool = True) -> None:
+        self.journal = journal
+        self.executions = Executions()
+        self.gate = Gate(opened=opened)
+        self.admission = Gate(opened=opened)
+        self.phase: Phase = "open" if opened else "closed"
+        self.outgoing = Outgoing(journal=journal, gate=self.gate, others=others)
+        self._earlier = {r.id for r in journal.records.values() if r.status and not r.stamped}
+        """Unstamped rollouts that a former process has finished: whoever asks for one has not got it."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, stamp: Stamp, body: bytes, start: Start) -> Reply:
+        """Answer a request for a rollout.
+
+        Raises:
+            Refuses: a later attempt of it is known.
+        """
+        async with self.admission.passing(InFlight(path=RUN, rollout=stamp.rollout)):
+            outcome = self._outcome(stamp, body, start)
+        return outcome if isinstance(outcome, Reply) else await asyncio.shield(outcome)
+
+    def _outcome(self, stamp: Stamp, body: bytes, start: Start) -> Reply | asyncio.Future[Reply]:
+        rollout = self._numbered(stamp)
+        running = self.executions.get(rollout)
+        record = self.journal.records.get(rollout)
+        known = running.attempt if running is not None else 0 if record is None else record.attempt
+        if stamp.attempt < known:
+            raise Refuses("stale attempt", _stale(rollout, stamp.attempt, known))
+        if running is not None:
+            if stamp.attempt == running.attempt:
+                return running.outcome
+            stale = _stale(rollout, running.attempt, stamp.attempt)
+            self.executions.stop(rollout, Refusal(kind="stale attempt", error=stale))
+        elif record is not None and record.status:
+            if record.stamped or rollout in self._earlier:
+                self._earlier.discard(rollout)
+                return self._recorded(record)
+            self.journal.forget([rollout])  # the same row once more, in the same process: another rollout
+        return self._begin(rollout, stamp, body, start).outcome
+
+    def _numbered(self, stamp: Stamp) -> str:
+        if stamp.numbered:
+            return stamp.rollout
+        ids = (f"{stamp.rollout}~{number}" for number in itertools.count(1))
+        return next(rollout for rollout in ids if self.executions.get(rollout) is None)
+
+    def _recorded(self, record: RolloutRecord) -> Reply:
+        headers = [(b"content-type", b"application/json"), (words.REPLAYED.encode(), b"1")]
+        return Reply(record.status, headers, self.journal.result(record))
+
+    def _begin(self, rollout: str, stamp: Stamp, body: bytes, start: Start) -> Execution:
+        self.journal.dispatch(rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped)
+        execution = Execution(
+            rollout=rollout,
+            attempt=stamp.attempt,
+            policy_version=stamp.policy_version,
+            kept=self.journal.answers(rollout),
+        )
+        self.executions.begin(execution)
+        task = asyncio.get_running_loop().create_task(self._carried_out(execution, start))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return execution
+
+    async def _carried_out(self, execution: Execution, start: Start) -> None:
+        CALLER.set(Caller(execution, RUN))
+        reply = Reply()
+        try:
+            reply = await start()
+            reply = await self._settled(execution, reply)
+        except asyncio.CancelledError:
+            execution.fail(Refusal(kind="closed", error="The agent shuts down. Ask for the rollout again."))
+            raise
+        except UnbrokenError as error:  # its own, or the log's
+            execution.fail(Refusal(kind="other", error=str(error)))
+        except Exception as error:  # noqa: BLE001  (an agent's code may raise anything; it is answered as NeMo Gym does)
+            traceback.print_exception(error, file=sys.stderr)
+            reply = await self._failed(execution, fault(error))
+        finally:
+            if execution.failure is not None:
+                reply = self._refused(execution, execution.failure)
+            self.executions.end(execution)
+            if not execution.outcome.done():
+                execution.outcome.set_result(reply)
+
+    async def _settled(self, execution: Execution, reply: Reply) -> Reply:
+        """Decide what the agent's answer means, and keep it if it is a result."""
+        if execution.failure is not None:
+            return reply
+        if reply.status >= 500:
+            return await self._failed(execution, reply)
+        if reply.status >= 400:  # the row was not understood: nothing has happened
+            if not self.journal.answers(execution.rollout):
+                self.journal.forget([execution.rollout])
+            return reply
+        for answer in execution.unused():
+            self.outgoing.unused.append(f"{execution.rollout} {answer.server} {answer.path}")
+        await self.journal.finish(execution.rollout, status=reply.status, result=reply.body)
+        return reply
+
+    async def _failed(self, execution: Execution, reply: Reply) -> Reply:
+        """An agent's code has failed on what it was told. What may be told otherwise is asked for again next time."""
+        if execution.failure is None:
+            await self.journal.ask_again(execution.rollout, _is_lasting)
+        marked = [(key, value) for key, value in reply.headers if key.lower() != words.REFUSED.encode()]
+        return Reply(reply.status, [*marked, (words.REFUSED.encode(), b"other")], reply.body)
+
+    def _refused(self, execution: Execution, refusal: Refusal) -> Reply:
+        if refusal.kind in _LOST and self.executions.get(execution.rollout) is execution:
+            self.journal.forget([execution.rollout])
+            again = f"{refusal.error} The rollout was dropped here: ask for it again, and it begins afresh."
+            refusal = Refusal(kind=refusal.kind, error=again)
+        return refused(refusal)
+
+    def drop(self, rollouts: list[str]) -> int | None:
+        """Keep nothing of these rollouts; those that run come to nothing. Returns what `Journal.durable` waits for."""
+        for rollout in rollouts:
+            self.executions.stop(
+                rollout, Refusal(kind="stale attempt", error=f"The rollout {rollout} was dropped.")
+            )
+            self._earlier.discard(rollout)
+        return self.journal.forget(rollouts)
+
+    def replace(self, rollouts: list[RolloutRecord], media: dict[str, bytes]) -> None:
+        """Put these rollouts in the place of all."""
+        self.executions.stop_all(
+            Refusal(kind="stale attempt", error="The agent was set back to a checkpoint. Ask for the rollout again.")
+        )
+        self.journal.replace(rollouts, media)
+        self._earlier = {r.id for r in rollouts if r.status and not r.stamped}
+
+    def running(self) -> int:
+        return len(self.executions)
+
+    async def close(self) -> None:
+        """End what runs, and the log. Rollouts that are not over go on when they are asked for again."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        self.journal.close()
+
+
+def refused(refusal: Refusal) -> Reply:
+    """Return the answer that is no answer: why, in one sentence, and never a reward."""
+    status = {"stale attempt": 409, "format": 400}.get(refusal.kind, 503)
+    headers = [(b"content-type", b"application/json"), (words.REFUSED.encode(), refusal.kind.encode())]
+    return Reply(status, headers, msgspec.json.encode(refusal))
+
+
+def fault(error: Exception) -> Reply:
+    """Return what NeMo Gym answers when an agent's own code raises."""
+    said: Any = getattr(error, "response_content", None)
+    text = repr(error) if said is None else f"{error!r}: {said!r}"
+    return Reply(500, [(b"content-type", b"application/json")], msgspec.json.encode(text))
+
+
+def _is_lasting(answer: Answer) -> bool:
+    """Whether an answer would be the same again, for all that is known."""
+    return answer.status < 400 or (answer.status < 500 and not answer.model)
+
+
+def _stale(rollout: str, attempt: int, newer: int) -> str:
+    return f"Attempt {attempt} of the rollout {rollout} is over: attempt {newer} is known. Ask with that one, or a later one."

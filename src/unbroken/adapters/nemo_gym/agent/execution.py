@@ -1,0 +1,125 @@
+"""Rollouts that run: one execution of an agent's `/run`, the handlers in it, and whoever waits for what it comes to.
+
+Invariant: a rollout has one execution at a time that may still act. One that was stopped gets no further answer, and
+what it comes to is thrown away, whatever its agent makes of the errors it meets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbroken.adapters.nemo_gym.control import Refusal
+from unbroken.adapters.nemo_gym.records import Answer
+from unbroken.adapters.nemo_gym.server.asgi import Reply
+from unbroken.errors import UnbrokenError
+
+
+class RolloutStopped(UnbrokenError):
+    """Raised inside an agent: its rollout cannot go on. What the agent answers after that is not used."""
+
+    default_hint = "Ask for the rollout again, under its id and a higher attempt."
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One run of a rollout through the agent's own code."""
+
+    rollout: str
+    attempt: int
+    policy_version: str
+    kept: dict[str, Answer]
+    """The answers that were there when it began."""
+    failure: Refusal | None = None
+    """Why it must not be given a reward."""
+    outcome: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    pending: dict[str, asyncio.Future[Answer]] = field(default_factory=dict[str, "asyncio.Future[Answer]"])
+    """Calls that are under way, for whoever makes the same call again meanwhile."""
+    used: set[str] = field(default_factory=set[str])
+    addresses: dict[str, str] = field(default_factory=dict[str, str])
+    """Where this rollout's session of a server lives, if it has moved."""
+
+    def __post_init__(self) -> None:
+        for answer in self.kept.values():
+            if answer.address:
+                self.addresses[answer.server] = answer.address
+
+    def fail(self, refusal: Refusal) -> None:
+        """Let nothing more happen. The first reason is the one that is told."""
+        if self.failure is None:
+            self.failure = refusal
+        self.stopped.set()
+
+    def check(self) -> None:
+        """Raise RolloutStopped if it must not go on."""
+        if self.failure is not None:
+            raise RolloutStopped(self.failure.error)
+
+    def unused(self) -> list[Answer]:
+        """Return the kept answers that were not asked for. What was asked inside a call that was answered counts as used."""
+        return [
+            answer
+            for key, answer in self.kept.items()
+            if key not in self.used and not any(key.startswith(f"{used}{_INSIDE}") for used in self.used)
+        ]
+
+
+_INSIDE = ">"
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """One handler of the agent at work: `/run`, or another that an execution has called (`parent` is the key of that call)."""
+
+    execution: Execution
+    scope: str
+    parent: str = ""
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    def key(self, server: str, path: str, payload: Any) -> str:
+        """Return the key of a call: the same for the k-th identical call of this handler, whenever it runs."""
+        text = json.dumps([self.scope, server, path, payload], sort_keys=True, separators=(",", ":"), default=str)
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
+        self.counts[digest] += 1
+        key = f"{digest}/{self.counts[digest]}"
+        return f"{self.parent}{_INSIDE}{key}" if self.parent else key
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("unbroken_nemo_gym_caller", default=None)
+"""Whose call an outgoing call is."""
+
+
+class Executions:
+    """Those that run now, by rollout."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Execution] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def get(self, rollout: str) -> Execution | None:
+        return self._running.get(rollout)
+
+    def begin(self, execution: Execution) -> None:
+        self._running[execution.rollout] = execution
+
+    def end(self, execution: Execution) -> None:
+        if self._running.get(execution.rollout) is execution:
+            del self._running[execution.rollout]
+
+    def stop(self, rollout: str, refusal: Refusal) -> None:
+        """Take a rollout out; its execution comes to nothing."""
+        execution = self._running.pop(rollout, None)
+        if execution is not None:
+            execution.fail(refusal)
+
+    def stop_all(self, refusal: Refusal) -> None:
+        for rollout in list(self._running):
+            self.stop(rollout, refusal)

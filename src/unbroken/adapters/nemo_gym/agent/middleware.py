@@ -1,0 +1,96 @@
+"""What stands in front of an agent's application: control requests, `/run`, and calls that the agent makes to itself.
+
+Everything else goes through untouched: the liveness, the documentation, a `/v1/responses` that somebody else calls.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.agent.agent import RUN, Agent, fault, refused
+from unbroken.adapters.nemo_gym.agent.execution import CALLER, Caller, RolloutStopped
+from unbroken.adapters.nemo_gym.agent.journal import call_id
+from unbroken.adapters.nemo_gym.agent.stamps import stamp_of
+from unbroken.adapters.nemo_gym.control import Refusal, Refuses
+from unbroken.adapters.nemo_gym.server.asgi import (
+    Application,
+    Message,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    answer,
+    body_of,
+    call,
+    header,
+)
+from unbroken.adapters.nemo_gym.server.controls import Controls
+from unbroken.errors import UnbrokenError
+
+
+class AgentMiddleware:
+    def __init__(self, app: Application, *, agent: Agent, controls: Controls) -> None:
+        self._app = app
+        self._agent = agent
+        self._controls = controls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, closing(receive, self._agent.close), send)
+        elif scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif Controls.concerns(scope):
+            await self._controls(scope, receive, send)
+        elif scope["method"] != "POST" or scope["path"] in words.NOT_LOGGED:
+            await self._app(scope, receive, send)
+        elif scope["path"] == RUN:
+            await answer(send, await self._run(scope, receive))
+        elif header(scope["headers"], words.ROLLOUT):
+            await answer(send, await self._nested(scope, receive))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _run(self, scope: Scope, receive: Receive) -> Reply:
+        body = await body_of(receive)
+        try:
+            stamp = stamp_of(scope["headers"], body)
+            return await self._agent.run(stamp, body, lambda: call(self._app, scope, body))
+        except Refuses as error:
+            return refused(error.refusal)
+        except UnbrokenError as error:  # the log cannot be written
+            return refused(Refusal(kind="other", error=str(error)))
+
+    async def _nested(self, scope: Scope, receive: Receive) -> Reply:
+        headers = scope["headers"]
+        rollout = header(headers, words.ROLLOUT)
+        execution = self._agent.executions.get(rollout)
+        body = await body_of(receive)
+        if execution is None or header(headers, words.ATTEMPT) != str(execution.attempt):
+            stale = f"The rollout {rollout} does not run here under this attempt. Ask for /run."
+            return refused(Refusal(kind="stale attempt", error=stale))
+        parent = header(headers, words.CALL).removeprefix(call_id(rollout, ""))
+        token = CALLER.set(Caller(execution, scope["path"], parent))
+        try:
+            return await call(self._app, scope, body)
+        except RolloutStopped as error:
+            return refused(execution.failure or Refusal(kind="other", error=str(error)))
+        except Exception as error:  # noqa: BLE001  (an agent's code may raise anything; it is answered as NeMo Gym does)
+            traceback.print_exception(error, file=sys.stderr)
+            return fault(error)
+        finally:
+            CALLER.reset(token)
+
+
+def closing(receive: Receive, close: Callable[[], Awaitable[None]]) -> Receive:
+    """Return a `receive` of the lifespan that closes before the application hears of its end."""
+
+    async def receiving() -> Message:
+        message = await receive()
+        if message["type"] == "lifespan.shutdown":
+            await close()
+        return message
+
+    return receiving

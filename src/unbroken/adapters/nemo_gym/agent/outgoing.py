@@ -1,0 +1,310 @@
+"""The calls that an agent makes for a rollout: answered from the log, or made and then written down.
+
+Invariant: an agent sees an answer only after it is durable, and one that is no part of its rollout never: a server that is
+dead, broken or refuses stops the rollout. Calls have names that stay the same in every attempt, so that whom they reach twice
+answers once.
+
+What is an answer: everything below 500, and the 500 of a tool, which NeMo Gym hands to the model as what the tool said.
+What is none: a refusal, any other number from 500 on, and the 500 of a model, of a seeding and of a verification.
+
+Connections that fail are tried again for ever, as NeMo Gym does; it ends when the rollout is dropped or asked for under a
+higher attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, get_args
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.agent.answered import AnsweredResponse
+from unbroken.adapters.nemo_gym.agent.execution import Caller, Execution, RolloutStopped
+from unbroken.adapters.nemo_gym.agent.journal import Journal, call_id
+from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
+from unbroken.adapters.nemo_gym.records import Answer, Asked
+from unbroken.adapters.nemo_gym.server.gate import Gate
+
+T = TypeVar("T")
+
+ADDRESS: ContextVar[str] = ContextVar("unbroken_nemo_gym_address", default="")
+"""The address to call instead of the configured one."""
+
+_MOST_HOPS = 10
+_RETRY = 0.5
+_NO_TOOLS = frozenset({"/verify", *words.SEEDING})
+"""Paths whose answer is no tool's: an agent cannot go on with a failure."""
+
+
+class Response(Protocol):
+    """What is used of aiohttp's."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def cookies(self) -> Mapping[str, Any]: ...
+    @property
+    def url(self) -> Any: ...
+    async def read(self) -> bytes: ...
+
+
+Send = Callable[..., Awaitable[Response]]
+"""Takes the name of a server, a path, a method, and what aiohttp takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """Who is who, by instance name."""
+
+    own: str
+    models: frozenset[str]
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The calls of one agent."""
+
+    journal: Journal
+    gate: Gate
+    others: Others
+    model_calls: int = 0
+    replayed: int = 0
+    unused: list[str] = field(default_factory=list[str])
+
+    async def call(
+        self, caller: Caller, send: Send, server: str, path: str, arguments: Mapping[str, Any]
+    ) -> AnsweredResponse:
+        """Answer a POST of an agent.
+
+        Raises:
+            RolloutStopped: the rollout must not go on.
+        """
+        execution = caller.execution
+        execution.check()
+        payload = _payload(arguments)
+        key = caller.key(server, path, payload)
+        answer = self.journal.answer(execution.rollout, key)
+        if answer is not None:
+            self.replayed += 1
+            execution.used.add(key)
+            return _response(answer)
+        if key in execution.pending:  # the same request came twice, because its first connection broke
+            return _response(await asyncio.shield(execution.pending[key]))
+        call = _Call(caller=caller, key=key, server=server, path=path, payload=payload, arguments=arguments)
+        pending = execution.pending[key] = asyncio.get_running_loop().create_future()
+        try:
+            answered = await _until_stopped(execution, self._made(call, send))
+        except BaseException as error:
+            pending.set_exception(
+                RolloutStopped(f"The call to {server}{path} was given up.")
+                if isinstance(error, asyncio.CancelledError)
+                else error
+            )
+            pending.exception()  # nobody has to ask for it
+            raise
+        else:
+            pending.set_result(answered)
+            return _response(answered)
+        finally:
+            del execution.pending[key]
+
+    async def _made(self, call: _Call, send: Send) -> Answer:
+        execution = call.caller.execution
+        passing: AbstractAsyncContextManager[None] = nullcontext()
+        if call.server != self.others.own:  # an agent waits for its own handlers: they pass the gate themselves
+            passing = self.gate.passing(
+                InFlight(path=call.path, id=call.id, rollout=execution.rollout, server=call.server)
+            )
+        async with passing:
+            execution.check()
+            started = time.time()
+            began = time.monotonic()
+            model = call.server in self.others.models
+            if call.server != self.others.own:
+                self.journal.asked(
+                    Asked(
+                        rollout=execution.rollout, key=call.key, server=call.server, path=call.path,
+                        model=model, started=started,
+                    )
+                )  # fmt: skip
+            response, body = await self._exchanged(call, send)
+            answer = Answer(
+                key=call.key,
+                scope=call.caller.scope,
+                server=call.server,
+                path=call.path,
+                arguments=b"" if model or call.server == self.others.own else call.encoded(),
+                status=response.status,
+                result=body,
+                content_type=response.headers.get("Content-Type", "application/octet-stream"),
+                cookies=tuple(morsel.OutputString() for morsel in response.cookies.values()),
+                policy_version=(response.headers.get(words.POLICY, "") or execution.policy_version) if model else "",
+                model=model,
+                started=started,
+                seconds=round(time.monotonic() - began, 6),
+                address=execution.addresses.get(call.server, ""),
+            )
+            if not self._counts(call, answer, response.headers.get(words.REFUSED, "")):
+                return answer
+            await self.journal.answered(execution.rollout, answer)
+            self.model_calls += model
+            return answer
+
+    def _counts(self, call: _Call, answer: Answer, refused: str) -> bool:
+        """Return whether an answer is a part of the rollout. Stops the rollout if it is none of anybody's."""
+        execution = call.caller.execution
+        execution.check()
+        if call.server == self.others.own:
+            return not refused and answer.status < 500  # what stopped a handler has stopped the execution, too
+        if refused:
+            kind: Refused = refused if refused in get_args(Refused) else "other"  # type: ignore[assignment]
+            execution.fail(
+                Refusal(kind=kind, error=f"{call.server} refused {call.path} ({kind}): {_said(answer.result)}")
+            )
+        elif answer.status >= 500 and (answer.model or answer.status > 500 or call.path in _NO_TOOLS):
+            execution.fail(
+                Refusal(
+                    kind="other",
+                    error=f"{call.server} answered {answer.status} to {call.path}: {_said(answer.result)}",
+                )
+            )
+        execution.check()
+        return True
+
+    async def _exchanged(self, call: _Call, send: Send) -> tuple[Response, bytes]:
+        """Make the call, follow redirections, and return the last answer with its whole body."""
+        execution = call.caller.execution
+        address, path, method, hops = execution.addresses.get(call.server, ""), call.path, "POST", 0
+        name = call.id
+        while True:
+            response, body = await self._sent(call, send, address, path, method, name)
+            location = response.headers.get("Location", "")
+            moved = response.headers.get(words.MOVED, "")
+            if response.status not in {301, 302, 303, 307, 308} or not (location or moved):
+                return response, body
+            hops += 1
+            if hops > _MOST_HOPS:
+                execution.fail(
+                    Refusal(kind="other", error=f"{call.server}{call.path} was redirected {hops} times.")
+                )
+                execution.check()
+            if moved:  # the session lives there from now on; it is the same call
+                address = execution.addresses[call.server] = moved.rstrip("/")
+                continue
+            target = urlsplit(urljoin(str(response.url), location))
+            address = f"{target.scheme}://{target.netloc}"
+            path = target.path + (f"?{target.query}" if target.query else "")
+            name = f"{call.id}/{hops}"  # under the same one a server would give the redirection again
+            if response.status < 304:
+                method = "GET"
+
+    async def _sent(
+        self, call: _Call, send: Send, address: str, path: str, method: str, name: str
+    ) -> tuple[Response, bytes]:
+        execution = call.caller.execution
+        while True:
+            arguments = dict(call.arguments)
+            if method == "GET":
+                for key in ("json", "data"):
+                    arguments.pop(key, None)
+            arguments["allow_redirects"] = False
+            arguments["headers"] = {
+                **dict(arguments.get("headers") or {}),
+                words.ROLLOUT: execution.rollout,
+                words.ATTEMPT: str(execution.attempt),
+                words.CALL: name,
+            }
+            token = ADDRESS.set(address)
+            try:
+                response = await send(call.server, path, method, **arguments)
+                return response, await response.read()
+            except _broken():  # while the body was read: the call is named, so it may be sent again
+                await asyncio.sleep(_RETRY)
+            finally:
+                ADDRESS.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    caller: Caller
+    key: str
+    server: str
+    path: str
+    payload: Any
+    arguments: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return call_id(self.caller.execution.rollout, self.key)
+
+    def encoded(self) -> bytes:
+        body = self.payload.get("json", self.payload.get("data"))
+        return b"" if body is None else msgspec.json.encode(body, enc_hook=str)
+
+
+def _payload(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what distinguishes a call from others to the same path. Cookies carry the time and do not."""
+    payload: dict[str, Any] = {}
+    for name in ("json", "data", "params"):
+        value = arguments.get(name)
+        if value is not None:
+            dump = getattr(value, "model_dump", None)
+            payload[name] = value if dump is None else dump(exclude_unset=True)
+    return payload
+
+
+def _response(answer: Answer) -> AnsweredResponse:
+    return AnsweredResponse(
+        status=answer.status,
+        body=answer.result,
+        content_type=answer.content_type,
+        cookies=answer.cookies,
+        url=f"http://{answer.server}{answer.path}",
+    )
+
+
+def _said(body: bytes) -> str:
+    """Return what an answer says, in short."""
+    for decode in (msgspec.json.decode, msgspec.msgpack.decode):
+        try:
+            said: Any = decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(said, dict):
+            return str(said.get("error") or said.get("detail") or said)[:300]
+        if isinstance(said, str):
+            return said[:300]
+    return body[:300].decode("utf-8", "replace")
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    try:
+        from aiohttp import ClientError
+    except ImportError:
+        return (ConnectionError,)
+    return (ClientError, ConnectionError)
+
+
+async def _until_stopped(execution: Execution, work: Coroutine[Any, Any, T]) -> T:
+    """Do `work` unless the execution is stopped meanwhile; it is then given up."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(execution.stopped.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            execution.check()
+        return await task
+    finally:
+        stopped.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})  # it leaves the gate

@@ -1,0 +1,87 @@
+"""Which rollout a request for `/run` is about.
+
+A trainer stamps its rows: the id is then good for all time. The rows of NeMo Gym's own command have the number of a task and of a
+sample, the same in each collection; their id is made from these and from what the row says. Rows without any number
+may well be alike and still ask for a rollout each: whoever numbers them has to look at those that run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.control import Refuses
+from unbroken.adapters.nemo_gym.server.asgi import Headers, header
+
+_NOT_SAID = frozenset({words.ATTEMPT_KEY, words.POLICY_KEY})
+"""Keys of a row that differ from one try to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    rollout: str
+    attempt: int
+    stamped: bool
+    """Whether somebody gave the id."""
+    numbered: bool
+    """Whether no other row has this id."""
+    policy_version: str
+
+
+def stamp_of(headers: Headers, body: bytes) -> Stamp:
+    """Read which rollout is asked for.
+
+    Raises:
+        Refuses: the attempt is no number.
+    """
+    row = _row(body)
+    given = header(headers, words.ROLLOUT)
+    call = header(headers, words.CALL)
+    if given and call:  # another agent asks: each of its calls is a rollout of its own here
+        given = call
+    given = given or str(row.get(words.ROLLOUT_KEY) or "")
+    numbered = words.TASK_KEY in row and words.SAMPLE_KEY in row
+    made = f"row-{_digest(row, body)}"
+    if numbered:
+        made = f"{row[words.TASK_KEY]}-{row[words.SAMPLE_KEY]}-{_digest(row, body)}"
+    policy = row.get(words.POLICY_KEY)
+    return Stamp(
+        rollout=given or made,
+        attempt=_attempt(header(headers, words.ATTEMPT) or row.get(words.ATTEMPT_KEY)),
+        stamped=bool(given),
+        numbered=bool(given) or numbered,
+        policy_version="" if policy is None else str(policy),
+    )
+
+
+def _row(body: bytes) -> dict[str, Any]:
+    try:
+        row: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError:  # the agent will say what is wrong with it
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _attempt(given: Any) -> int:
+    if given is None or given == "":
+        return 0
+    try:
+        attempt = int(given)
+    except (TypeError, ValueError):
+        attempt = -1
+    if attempt < 0 or isinstance(given, (bool, float)):
+        raise Refuses(
+            "format", f"The attempt {given!r} is no whole number from 0 on. Look at {words.ATTEMPT_KEY} of the row."
+        )
+    return attempt
+
+
+def _digest(row: dict[str, Any], body: bytes) -> str:
+    said = {key: value for key, value in row.items() if key not in _NOT_SAID}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode() if row else body
+    return hashlib.blake2b(text, digest_size=6).hexdigest()

@@ -145,7 +145,7 @@ class Stack:
             environment={"PYTHONPATH": paths, **(environment or {})},
         )
 
-    def __enter__(self) -> Stack:
+    def __enter__(self) -> Stack:  # noqa: PYI034 - as `Servers`
         self.servers.start()
         return self
 

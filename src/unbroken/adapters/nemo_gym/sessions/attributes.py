@@ -82,14 +82,12 @@ class Attributes:
         found: dict[str, Any] = {}
         for source in (vars(server), private, extra):
             if source:
-                for name, value in source.items():
-                    if (
-                        name not in SKIPPED_FIELDS
-                        and name not in exclude
-                        and not name.startswith(("__", OURS))
-                    ):
-                        found[name] = value
-        return found
+                found.update(source)
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in SKIPPED_FIELDS and name not in exclude and not name.startswith(("__", OURS))
+        }
 
     def has(self, name: str) -> bool:
         return name in self.values() or name in self._later
@@ -131,11 +129,11 @@ class Attributes:
             StateMismatch: the server has no such place. Nothing was touched.
         """
         if place.module:
-            for module, name, value in self._globals:
+            for module, name, held in self._globals:
                 if (module, name) == (place.module, place.attribute):
-                    return value
+                    return held
             raise self._no(place)
-        value = self.values().get(place.attribute)
+        value: Any = self.values().get(place.attribute)
         if value is None and self.has(place.attribute):
             if not make:
                 return None
@@ -152,7 +150,8 @@ class Attributes:
             value = getattr(value, place.name, None)
         if not isinstance(value, MutableSet if place.member else MutableMapping):
             raise self._no(place)
-        return cast("Holder", value)
+        holder: Holder = value
+        return holder
 
     def _no(self, place: Place) -> StateMismatch:
         return StateMismatch(
@@ -166,7 +165,7 @@ class Attributes:
 def _has(value: Any, session: str) -> bool | None:
     """Whether a session is a member of a set (True) or a key of a dict (False); None: neither."""
     if isinstance(value, MutableMapping):
-        held = cast("MutableMapping[Any, Any]", value)
+        held = cast("MutableMapping[object, object]", value)
         return False if session in held and not kind_of(held) else None
     if isinstance(value, MutableSet):
         return True if session in value and not kind_of(value) else None
@@ -175,14 +174,14 @@ def _has(value: Any, session: str) -> bool | None:
 
 def _below(attribute: str, value: Any, session: str) -> Iterator[tuple[Place, Holder]]:
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value)
-        if len(items) <= _WIDEST:
-            for key, item in items.items():
-                member = _has(item, session) if type(key) is str else None
-                if member is not None:
-                    yield Place(attribute, key=key, member=member), item
+        items = cast("dict[object, Any]", value)
+        for key, item in items.items() if len(items) <= _WIDEST else ():
+            member = _has(item, session)
+            if member is not None and type(key) is str:
+                yield Place(attribute, key=key, member=member), item
     elif hasattr(value, "__dict__") and not held_kind(value):
-        for name, item in cast("dict[str, Any]", vars(value)).items():
+        fields = cast("dict[str, Any]", vars(value))
+        for name, item in fields.items():
             member = _has(item, session)
             if member is not None:
                 yield Place(attribute, name=name, member=member), item
@@ -196,12 +195,11 @@ def _globals(cls: type) -> tuple[tuple[str, str, Holder], ...]:
         if name.count(".") > 1
     )
     modules = {module.__name__: module for module in modules_of(cls)}
-    for name, module in list(sys.modules.items()):
-        if prefixes and name.startswith(prefixes):
-            modules[name] = module
+    modules |= {name: module for name, module in list(sys.modules.items()) if name.startswith(prefixes)}
     found: dict[int, tuple[str, str, Holder]] = {}
     for module_name, module in modules.items():
         for name, value in list(vars(module).items()):
             if not name.startswith("__") and isinstance(value, (dict, set)):
-                found.setdefault(id(cast("object", value)), (module_name, name, cast("Holder", value)))
+                held: Holder = value
+                found.setdefault(id(held), (module_name, name, held))
     return tuple(found.values())

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections import deque
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 _CALLS = frozenset({"monotonic", "perf_counter"})
+_ADDS = frozenset({"append", "appendleft"})
 _NOT_OURS = frozenset({"nemo_gym", "pydantic", "builtins", "abc", "typing"})
 _DEEPEST = 6
 
@@ -58,38 +59,37 @@ def moved(value: Any, names: frozenset[str], by: float, *, named: bool = False) 
 
     `named` says that the value itself, or what it holds if it is a dict or list, stands under such a name.
     """
-    return _moved(value, names, lambda moment: moment + by, named, set(), 0)
+    return _Mover(names, by).of(value, 0, named=named)
 
 
-def _moved(
-    value: Any, names: frozenset[str], move: Callable[[float], float], named: bool, seen: set[int], depth: int
-) -> Any:
-    if type(value) is float:
-        return move(value) if named else value
-    if depth == _DEEPEST or id(value) in seen or isinstance(value, (str, bytes, int, type(None))):
+class _Mover:
+    def __init__(self, names: frozenset[str], by: float) -> None:
+        self._names = names
+        self._by = by
+        self._seen: set[int] = set()
+
+    def of(self, value: Any, depth: int, *, named: bool) -> Any:
+        if type(value) is float:
+            return value + self._by if named else value
+        if depth == _DEEPEST or id(value) in self._seen or isinstance(value, (str, bytes, int, type(None))):
+            return value
+        self._seen.add(id(value))
+        if isinstance(value, dict):
+            items = cast("dict[object, Any]", value)
+            self._among(items, depth, named=named)
+        elif isinstance(value, (list, deque)):
+            entries = cast("list[object]", value)
+            for index, item in enumerate(entries):
+                entries[index] = self.of(item, depth + 1, named=named)
+        elif hasattr(value, "__dict__") and not isinstance(value, type):
+            self._among(vars(value), depth, named=False)
         return value
-    if isinstance(value, dict):
-        seen.add(id(value))
-        items = cast("dict[Any, Any]", value)
+
+    def _among(self, items: dict[Any, Any], depth: int, *, named: bool) -> None:
         for key, item in list(items.items()):
-            new = _moved(item, names, move, named or key in names, seen, depth + 1)
+            new = self.of(item, depth + 1, named=named or key in self._names)
             if new is not item:
                 items[key] = new
-    elif isinstance(value, list):
-        seen.add(id(value))
-        entries = cast("list[Any]", value)
-        for index, item in enumerate(entries):
-            new = _moved(item, names, move, named, seen, depth + 1)
-            if new is not item:
-                entries[index] = new
-    elif hasattr(value, "__dict__") and not callable(value):
-        seen.add(id(value))
-        fields = cast("dict[str, Any]", vars(value))
-        for name, item in list(fields.items()):
-            new = _moved(item, names, move, name in names, seen, depth + 1)
-            if new is not item:
-                fields[name] = new
-    return value
 
 
 class _Finder(ast.NodeVisitor):
@@ -121,16 +121,26 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
-        if isinstance(function, ast.Attribute) and function.attr == "setdefault" and len(node.args) == 2:
-            if self._is_moment(node.args[1]):
-                self._store(ast.Subscript(function.value, node.args[0], ast.Store()))
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr == "setdefault"
+            and len(node.args) == 2
+            and self._is_moment(node.args[1])
+        ):
+            self._store(ast.Subscript(function.value, node.args[0], ast.Store()))
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in _ADDS
+            and any(map(self._is_moment, node.args))
+        ):
+            self._store(function.value)
         for keyword in node.keywords:
             if keyword.arg is not None and self._is_moment(keyword.value):
                 self._names.add(keyword.arg)
         self.generic_visit(node)
 
     def visit_Dict(self, node: ast.Dict) -> None:
-        for key, value in zip(node.keys, node.values):
+        for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str) and self._is_moment(value):
                 self._names.add(key.value)
         self.generic_visit(node)

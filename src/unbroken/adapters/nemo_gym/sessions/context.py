@@ -59,13 +59,13 @@ class _View:
         if depth == DEEPEST or self._left <= 0:
             return {"$cut": in_words(value)}
         if isinstance(value, dict):
-            return self._dict(cast("dict[Any, Any]", value), depth)
+            return self._dict(cast("dict[object, object]", value), depth)
         entries: list[Any] = [self.of(entry, depth + 1) for entry in self._some(list(value))]
         if len(entries) < len(value):
             entries.append({"$cut": f"{len(value) - len(entries)} more"})
         return entries
 
-    def _dict(self, value: dict[Any, Any], depth: int) -> Any:
+    def _dict(self, value: dict[object, object], depth: int) -> Any:
         shown = self._some(list(value.items()))
         result = {str(key): self.of(item, depth + 1) for key, item in shown}
         if len(shown) < len(value):
@@ -84,7 +84,8 @@ def _text(text: str) -> Any:
 
 
 def _object(value: Any) -> Any:
-    shown = {"$object": name_of(cast("type", type(value)))}
+    cls: type = type(value)
+    shown = {"$object": name_of(cls)}
     try:
         shown["digest"] = digest_of(value, most=_DIGESTED)
     except (TooLarge, RecursionError):

@@ -97,13 +97,13 @@ class _Walk:
             self._tag("Z", "")
             self._unordered(value)
         elif isinstance(value, type):
-            self._tag("T", name_of(cast("type", value)))
+            self._tag("T", name_of(value))
         elif isinstance(value, enum.Enum):
             self._tag("E", f"{name_of(cls)}.{value.name}")
         else:
-            self._object(value, cls, clock)
+            self._object(value, cls, clock=clock)
 
-    def _object(self, value: Any, cls: type, clock: bool) -> None:
+    def _object(self, value: Any, cls: type, *, clock: bool) -> None:
         name = self._external.get(id(value))
         if name is not None:
             self._tag("x", name)
@@ -116,7 +116,7 @@ class _Walk:
         self._kept.append(value)
         if cls is dict:
             self._tag("{", str(len(value)))
-            self._items(value, clock)
+            self._items(value, clock=clock)
         elif cls is list:
             self._tag("[", str(len(value)))
             for item in value:
@@ -136,9 +136,9 @@ class _Walk:
         elif isinstance(value, types.ModuleType):
             self._tag("M", value.__name__)
         else:
-            self._other(value, cls)
+            self._other(value, cls, clock=clock)
 
-    def _other(self, value: Any, cls: type) -> None:
+    def _other(self, value: Any, cls: type, *, clock: bool) -> None:
         kind = kind_of(value)
         package = cls.__module__.split(".", maxsplit=1)[0]
         if kind:
@@ -161,14 +161,14 @@ class _Walk:
             self.add(value.__pydantic_private__)
             self.add(sorted(value.__pydantic_fields_set__))
         else:
-            self._reduced(value, cls)
+            self._reduced(value, cls, clock=clock)
 
-    def _reduced(self, value: Any, cls: type) -> None:
+    def _reduced(self, value: Any, cls: type, *, clock: bool) -> None:
         """By what the object itself says of its state to whoever copies it."""
         self._tag("O", name_of(cls))
-        reducer = copyreg.dispatch_table.get(cls)
+        reducer: Any = copyreg.dispatch_table.get(cls)
         try:
-            said = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
+            said: Any = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
         except (TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError) as error:
             self._tag("!", type(error).__name__)
             self.opaque = self.opaque or f"an object of {name_of(cls)}"
@@ -177,27 +177,28 @@ class _Walk:
             self._tag("G", said)
             return
         self._kept.append(said)
-        function, arguments, state, entries, items = (*said, None, None, None, None)[:5]
+        parts: list[Any] = [*said, None, None, None, None]
+        function, arguments, state, entries, items = parts[:5]
         self.add(function)
         self.add(arguments)
         if isinstance(state, dict):
-            self._fields(cast("dict[Any, Any]", state))
+            self._fields(cast("dict[object, object]", state))
         else:
             self.add(state)
         if entries is not None:
             for entry in entries:
                 self._kept.append(entry)
-                self.add(entry)
+                self.add(entry, clock=clock)
         if items is not None:
             for key, item in items:
                 self.add(key)
-                self.add(item)
+                self.add(item, clock=clock or (type(key) is str and key in self._clocks))
 
     def _fields(self, fields: Mapping[Any, Any]) -> None:
         self._tag("fields", str(len(fields)))
         self._items(fields, clock=False)
 
-    def _items(self, items: Mapping[Any, Any], clock: bool) -> None:
+    def _items(self, items: Mapping[Any, Any], *, clock: bool) -> None:
         clocks = self._clocks
         for key, item in items.items():
             self.add(key)

@@ -1,13 +1,15 @@
 """What is known of single servers that their classes do not say.
 
-By the name of a server's module. An explicit `capability` stands above this.
+By the name of a server's module or folder. An explicit `capability` stands above this.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from unbroken.adapters.nemo_gym.control import Capability
+from unbroken.adapters.nemo_gym.sessions.clocks import modules_of
 
 FACTS: Final[dict[str, tuple[Capability, str]]] = {
     "genrm_compare": ("drain_only", "answers of a group wait for each other"),
@@ -26,9 +28,11 @@ FACTS: Final[dict[str, tuple[Capability, str]]] = {
 }
 
 
-def fact_of(module: str) -> tuple[Capability, str] | None:
-    """Return what is known of the server in a module, and why."""
-    for part in reversed(module.split(".")):
-        if part in FACTS:
-            return FACTS[part]
+def fact_of(cls: type) -> tuple[Capability, str] | None:
+    """Return what is known of a server, and why. One that runs as a script goes by the folder it is in."""
+    for module in modules_of(cls):
+        folder = Path(getattr(module, "__file__", None) or "").parent.name
+        for part in (*reversed(module.__name__.split(".")), folder):
+            if part in FACTS:
+                return FACTS[part]
     return None

@@ -32,7 +32,7 @@ class Nature:
     """Of the class of a server."""
 
     def __init__(self, cls: type) -> None:
-        self.fact = fact_of(cls.__module__)
+        self.fact = fact_of(cls)
         self.assigned: set[str] = set()
         """Attributes that the class's code assigns anywhere."""
         self.mutated: set[str] = set()
@@ -144,9 +144,9 @@ class Nature:
 def _waits(value: Any) -> bool:
     """Whether a value is a container with something that several sessions wait for."""
     if isinstance(value, Mapping):
-        parts = list(cast("Mapping[Any, Any]", value).values())[:64]
+        parts = list(cast("Mapping[object, object]", value).values())[:64]
     elif isinstance(value, (list, set, tuple)):
-        parts = list(cast("list[Any]", value))[:64]
+        parts = list(cast("list[object]", value))[:64]
     else:
         return False
     return any(kind_of(part) in COORDINATORS - {"a task"} for part in parts)
@@ -172,28 +172,37 @@ def _attribute(node: ast.expr) -> str:
 def _stored(function: ast.AST) -> Iterator[str]:
     """Find attributes that are assigned to, or into."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            name = _attribute(node)
-            if name:
-                yield name
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
             name = _attribute(node)
             if name:
                 yield name
 
 
 def _changed(function: ast.AST) -> Iterator[str]:
-    """Find attributes on which a method that changes is called, and those that get another name, under which they may be."""
+    """Find attributes on which a method that changes is called, also under the name of a local variable."""
+    local: dict[str, str] = {}
     for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            attribute = _attribute(node.value)
+            local |= {target.id: attribute for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(function):
+        changed: ast.expr | None = None
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in _MUTATORS
         ):
-            name = _attribute(node.func.value)
+            changed = node.func.value
+        elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            changed = node.value
+        if changed is not None:
+            name = _attribute(changed) or local.get(_root(changed), "")
             if name:
                 yield name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Attribute, ast.Subscript)):
-            name = _attribute(node.value)
-            if name:
-                yield name
+
+
+def _root(node: ast.expr) -> str:
+    """Return the variable that an expression begins with; "" if with none."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

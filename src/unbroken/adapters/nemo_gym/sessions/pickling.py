@@ -111,7 +111,7 @@ def _children(value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.MethodType):
         yield ".__self__", value.__self__
     elif isinstance(value, types.FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             yield f".<closure>.{name}", cell.cell_contents
     elif not kind_of(value) and hasattr(value, "__dict__"):
         for name, item in cast("dict[str, object]", vars(value)).items():
@@ -135,7 +135,7 @@ def _pickler() -> type:
         base = pickle.Pickler
     inherited: Any = getattr(base, "reducer_override", None)
 
-    class Pickler(base):
+    class Pickler(base):  # type: ignore[misc]  # which base is known only here
         def __init__(self, file: io.BytesIO, external: Mapping[int, str]) -> None:
             super().__init__(file, protocol=_PROTOCOL)
             self.classes: set[str] = set()
@@ -184,11 +184,12 @@ def _is_importable(obj: Any) -> bool:
 def _renewal(obj: Any, cls: type, kind: str) -> tuple[Any, ...]:
     if _in_use(obj, kind):
         raise _Refused(f"{kind} ({name_of(cls)}) is held or awaited")
+    package = cls.__module__.split(".", maxsplit=1)[0]
     if kind == "an event":
-        return _event, (cls.__module__.startswith("asyncio"), obj.is_set())
+        return _event, (package, "set" if obj.is_set() else "clear")
     if kind == "a semaphore":
-        return _semaphore, (cls.__module__.startswith("asyncio"), cls.__name__, obj._value)
-    return _lock, (cls.__module__.split(".", maxsplit=1)[0], cls.__name__)
+        return _semaphore, (package, cls.__name__, obj._value)
+    return _lock, (package, cls.__name__)
 
 
 def _in_use(obj: Any, kind: str) -> bool:
@@ -212,15 +213,15 @@ def _in_use(obj: Any, kind: str) -> bool:
     return bool(waiters) if waiters is not None else bool(obj._cond._waiters)
 
 
-def _event(asynchronous: bool, is_set: bool) -> Any:
-    event: Any = asyncio.Event() if asynchronous else threading.Event()
-    if is_set:
+def _event(package: str, state: str) -> Any:
+    event: Any = asyncio.Event() if package == "asyncio" else threading.Event()
+    if state == "set":
         event.set()
     return event
 
 
-def _semaphore(asynchronous: bool, name: str, value: int) -> Any:
-    module: Any = asyncio if asynchronous else threading
+def _semaphore(package: str, name: str, value: int) -> Any:
+    module: Any = asyncio if package == "asyncio" else threading
     return getattr(module, name)(value)
 
 

@@ -31,7 +31,9 @@ def config_hash(server: object) -> str:
         return ""
     values: Any = config.model_dump(mode="python") if hasattr(config, "model_dump") else config
     if isinstance(values, Mapping):
-        values = {key: item for key, item in cast("Mapping[Any, Any]", values).items() if key not in _WHERE}
+        values = {
+            key: item for key, item in cast("Mapping[object, object]", values).items() if key not in _WHERE
+        }
     return blake3(msgspec.json.encode(_canonical(values), order="sorted")).hexdigest()
 
 
@@ -88,7 +90,7 @@ def _canonical(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _canonical(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): _canonical(item) for key, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):
         return [_canonical(item) for item in cast("list[Any]", value)]
     if isinstance(value, (set, frozenset)):

@@ -49,7 +49,7 @@ class SessionStates:
         if isinstance(exclude, str):
             raise ConfigError(f"exclude={exclude!r} is one text.", hint="Give a list of attributes.")
         self._key = key
-        self._given = capability
+        self._given: Capability | None = capability
         self._exclude = tuple(exclude)
         self._nature = Nature(type(server))
         self._attributes = Attributes(server, exclude=exclude, later=self._nature.assigned)
@@ -78,7 +78,7 @@ class SessionStates:
     @property
     def exclusions(self) -> tuple[str, ...]:
         """What is left out: "<attribute>: <why>"."""
-        found = {name: "excluded by the user" for name in self._exclude}
+        found = dict.fromkeys(self._exclude, "excluded by the user")
         found |= self._outside.excluded(self._maps_by_attribute())
         found |= self._dropped
         return tuple(f"{name}: {why}" for name, why in found.items())

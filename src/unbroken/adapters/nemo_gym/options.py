@@ -50,6 +50,22 @@ class Wishes:
     log_states: bool = False
     retire_after_verify: bool = False
 
+    def check(self) -> None:
+        """Refuse what no server could use.
+
+        Raises:
+            ConfigError: an argument is not of its kind.
+        """
+        if isinstance(self.exclude, str):
+            raise ConfigError(
+                f"exclude={self.exclude!r} is a text.", hint=f"Give a list of attributes: [{self.exclude!r}]."
+            )
+        if self.capability is not None and self.capability not in get_args(Capability):
+            raise ConfigError(
+                f"capability={self.capability!r} is unknown.",
+                hint=f"Use one of {', '.join(get_args(Capability))}, or None to have it found.",
+            )
+
 
 def resolve(wishes: Wishes, *, name: str, environment: Mapping[str, str] | None = None) -> Options:
     """Return the options of the server called `name`.
@@ -63,15 +79,7 @@ def resolve(wishes: Wishes, *, name: str, environment: Mapping[str, str] | None 
         ConfigError: something cannot be used, or no directory is given.
     """
     variables = os.environ if environment is None else environment
-    if isinstance(wishes.exclude, str):
-        raise ConfigError(
-            f"exclude={wishes.exclude!r} is a text.", hint=f"Give a list of attributes: [{wishes.exclude!r}]."
-        )
-    if wishes.capability is not None and wishes.capability not in get_args(Capability):
-        raise ConfigError(
-            f"capability={wishes.capability!r} is unknown.",
-            hint=f"Use one of {', '.join(get_args(Capability))}, or None to have it found.",
-        )
+    wishes.check()
     return Options(
         directory=_directory(wishes.directory, name, variables),
         capability=wishes.capability,

@@ -1,0 +1,362 @@
+"""Lets calls through to the application, once each, and writes down what they were answered.
+
+A call waits at the door, then for its session; it is refused where the session is unknown here, over, lost, or belongs to somebody
+newer; it is answered from the record where its id was answered before; else it is executed, and answered once the log is durable.
+Executing goes on when the client has gone: who asks again with the same id gets that answer.
+
+Not promised: order between calls of different sessions. Of one session they run one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.control import InFlight, Refused, Refuses
+from unbroken.adapters.nemo_gym.records import Began, Call, Ended, SessionRecord
+from unbroken.adapters.nemo_gym.server.asgi import Reply, Scope, header
+from unbroken.adapters.nemo_gym.server.identity import Named
+from unbroken.adapters.nemo_gym.server.migration import Migrations
+from unbroken.adapters.nemo_gym.server.participant import Participant
+from unbroken.adapters.nemo_gym.server.recovery import VERIFY
+from unbroken.adapters.nemo_gym.server.redo import answered
+from unbroken.errors import StoreError, UnbrokenError
+
+_STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "other": 500}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call came to: an answer, or what the application raised, for the layers around it to answer."""
+
+    reply: Reply
+    raised: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    scope: Scope
+    body: bytes
+    named: Named
+    id: str
+    rollout: str
+    attempt: int
+
+    @property
+    def path(self) -> str:
+        return str(self.scope["path"])
+
+
+class Calls:
+    """The way of every call that may change a session."""
+
+    def __init__(
+        self, participant: Participant, migrations: Migrations, *, has_seeding: Callable[[], bool]
+    ) -> None:
+        self._of = participant
+        self._migrations = migrations
+        self._has_seeding = has_seeding
+        self._executing: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._tasks: set[asyncio.Task[Outcome]] = set()
+
+    async def answer(self, scope: Scope, body: bytes) -> Outcome:
+        """Answer a call."""
+        try:
+            named = self._of.identity.of(scope, knows=self._of.book.__contains__)
+        except Refuses as refused:
+            return Outcome(refusal(refused))
+        headers = scope["headers"]
+        attempt = header(headers, words.ATTEMPT)
+        request = _Request(
+            scope,
+            body,
+            named,
+            header(headers, words.CALL),
+            header(headers, words.ROLLOUT),
+            int(attempt) if attempt.isdecimal() else 0,
+        )
+        key = named.session, request.id
+        running = self._executing.get(key) if request.id else None
+        if running is not None:
+            return _again(await asyncio.shield(running))
+        task = self._start(self._refusing(request))
+        if request.id:
+            self._executing[key] = task
+            task.add_done_callback(lambda _: self._executing.pop(key, None))
+        # The client may go away, or its request be cancelled with the server; what was begun is ended and written down.
+        return await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Wait until nothing is being executed."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    def _start(self, coroutine: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _refusing(self, request: _Request) -> Outcome:
+        try:
+            return await self._admitted(request)
+        except Refuses as refused:
+            return Outcome(refusal(refused))
+        except StoreError as error:
+            return Outcome(refusal(Refuses("closed", f"What is answered here cannot be kept: {error}")))
+        except UnbrokenError as error:
+            return Outcome(refusal(Refuses("other", str(error))))
+
+    async def _admitted(self, request: _Request) -> Outcome:
+        session = request.named.session
+        what = InFlight(path=request.path, id=request.id, rollout=request.rollout, session=session)
+        while True:
+            await self._migrations.settled(session)
+            async with self._of.gate.passing(what):
+                self._of.check()
+                self._check_attempt(request)
+                if (found := self._recorded(request)) is not None:
+                    return Outcome(found)
+                if self._of.capability == "stateless":
+                    return await self._without_state(request)
+                async with self._of.lock(session):
+                    if self._migrations.holds(session):
+                        continue
+                    outcome, ticket = await self._in_order(request)
+                await self._of.durable(ticket)
+                await self._retired(request)
+                return outcome
+
+    def _check_attempt(self, request: _Request) -> None:
+        record = self._of.book.get(request.named.session)
+        if record is None or not request.rollout or not record.rollout:
+            return
+        if record.rollout != request.rollout:
+            raise Refuses(
+                "unknown session",
+                f"Session {record.id} belongs to rollout {record.rollout}, not to {request.rollout}. Seed one of its own.",
+                names=(record.id,),
+            )
+        if request.attempt < record.attempt:
+            raise Refuses(
+                "stale attempt",
+                f"Attempt {record.attempt} of rollout {record.rollout} has this session, and this is attempt "
+                f"{request.attempt}. Stop it.",
+                names=(record.id,),
+            )
+
+    def _recorded(self, request: _Request) -> Reply | None:
+        session = request.named.session
+        call = self._of.book.answer(session, request.id)
+        if call is not None:
+            return self._replayed(call)
+        record = self._of.book.get(session)
+        if record is None:
+            self._check_known(request)
+            return None
+        if record.status == "moved":
+            return moved(record, request.scope)
+        if record.status == "refused":
+            raise Refuses(
+                "lost session",
+                f"Session {session} is lost: {record.reason}. Begin its rollout anew.",
+                names=(session,),
+            )
+        if record.status == "retired" and not self._of.began_stateless:
+            raise Refuses(
+                "lost session",
+                f"Session {session} is over: it was verified, and its memory is free. Seed a new one.",
+                names=(session,),
+            )
+        return None
+
+    def _check_known(self, request: _Request) -> None:
+        named = request.named
+        if request.path in words.SEEDING or self._of.began_stateless or self._of.capability == "stateless":
+            return
+        if named.fresh and not self._has_seeding():
+            return
+        what = "No session is named" if named.fresh else f"Session {named.session} was never seeded here"
+        raise Refuses(
+            "unknown session",
+            f"{what}, and {request.path} needs one. Seed a session, or restore the server's log.",
+            names=() if named.fresh else (named.session,),
+        )
+
+    def _replayed(self, call: Call) -> Reply:
+        reply = Reply(call.status, _headers(call), self._of.media.lower(call.result))
+        reply.headers.append((words.REPLAYED.encode(), b"1"))
+        return reply
+
+    async def _in_order(self, request: _Request) -> tuple[Outcome, int]:
+        """Execute a call whose turn it is; return its outcome and the ticket of the last line of it."""
+        # Once more: what was known before the lock may have changed while somebody else had it.
+        self._of.check()
+        self._check_attempt(request)
+        if (found := self._recorded(request)) is not None:
+            return Outcome(found), 0
+        record = self._record(request)
+        began = self._began(request, record)
+        self._of.write(record.id, began)  # not waited for: without its end it only tells that there was one
+        outcome, ended = await self._executed(request, began)
+        ticket = self._add(record, began, ended)
+        is_over = request.path == VERIFY and not self._retires(request)
+        if request.path in words.SEEDING or is_over or self._of.options.log_states:
+            ticket = self._of.save_state(record) or ticket
+        return outcome, ticket
+
+    def _record(self, request: _Request) -> SessionRecord:
+        session = request.named.session
+        record = self._of.book.get(session) or SessionRecord(id=session)
+        record.rollout = record.rollout or request.rollout
+        record.attempt = max(record.attempt, request.attempt)
+        record.status = "open"
+        self._of.states.know(session)
+        return record
+
+    def _began(self, request: _Request, record: SessionRecord) -> Began:
+        of, scope = self._of, request.scope
+        of.number += 1
+        return Began(
+            number=of.number,
+            session=record.id,
+            rollout=request.rollout,
+            attempt=request.attempt,
+            id=request.id,
+            method=scope["method"],
+            path=request.path,
+            query=scope.get("query_string", b"").decode("latin-1"),
+            arguments=of.media.lift(request.body),
+            headers=of.identity.kept(scope, request.named),
+            started=time.time(),
+        )
+
+    async def _executed(self, request: _Request, began: Began) -> tuple[Outcome, Ended]:
+        of = self._of
+        of.pending[began.number] = began
+        try:
+            since = time.monotonic()
+            reply, raised = await answered(
+                of.app, of.identity.told(request.scope, request.named), request.body
+            )
+            ended = Ended(
+                number=began.number,
+                session=began.session,
+                status=reply.status,
+                result=of.kept(lambda: of.media.lift(reply.body)),
+                content_type=reply.header("content-type"),
+                cookies=reply.cookies(),
+                revision=0,
+                order=of.book.order + 1,
+                seconds=round(time.monotonic() - since, 6),
+            )
+        finally:
+            del of.pending[began.number]
+        return Outcome(reply, raised), ended
+
+    def _add(self, record: SessionRecord, began: Began, ended: Ended) -> int:
+        """Put an answered call into log and book; return its ticket."""
+        ended = msgspec.structs.replace(ended, revision=record.revision + 1)
+        ticket = self._of.write(record.id, ended)
+        if record.id not in self._of.book:
+            self._of.book.put(record)
+        self._of.book.add(record, _call(began, ended))
+        return ticket
+
+    async def _without_state(self, request: _Request) -> Outcome:
+        """Execute a call of a server without sessions. Of those only verifications are kept, for those who ask again.
+
+        If this call shows that there are sessions after all, it is written down like any other, though only now.
+        """
+        of = self._of
+        of.states.know(request.named.session)
+        record = of.book.get(request.named.session) or SessionRecord(id=request.named.session)
+        began = self._began(request, record)
+        outcome, ended = await self._executed(request, began)
+        is_stateless = of.capability == "stateless"
+        if is_stateless and not (request.path == VERIFY and request.id):
+            of.states.remove(record.id)
+            return outcome
+        record = self._record(request)
+        of.write(record.id, began)
+        ticket = self._add(record, began, ended)
+        if is_stateless:
+            record.status = "retired"
+            of.states.remove(record.id)
+        else:
+            ticket = of.save_state(record) or ticket
+        await of.durable(ticket)
+        return outcome
+
+    def _retires(self, request: _Request) -> bool:
+        wanted = self._of.options.retire_after_verify or self._of.capability == "drain_only"
+        return wanted and request.path == VERIFY
+
+    async def _retired(self, request: _Request) -> None:
+        if not self._retires(request):
+            return
+        of = self._of
+        async with of.lock(request.named.session):
+            record = of.book.get(request.named.session)
+            if record is not None and record.status == "open":
+                await of.durable(of.retire(record))
+
+
+def refusal(refused: Refuses) -> Reply:
+    """Return the answer to a call that was not let through."""
+    kind = refused.refusal.kind
+    headers = [(b"content-type", b"application/json"), (words.REFUSED.encode(), kind.encode())]
+    body = {"error": refused.refusal.error, "kind": kind}
+    return Reply(_STATUS.get(kind, 409), headers, json.dumps(body).encode())
+
+
+def moved(record: SessionRecord, scope: Scope) -> Reply:
+    """Return the redirection to where a session lives now."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    location = record.reason.rstrip("/") + str(scope["path"]) + (f"?{query}" if query else "")
+    headers = [
+        (b"location", location.encode("latin-1")),
+        (words.MOVED.encode(), record.reason.encode("latin-1")),
+    ]
+    return Reply(307, headers)
+
+
+def _again(outcome: Outcome) -> Outcome:
+    """Return the answer to one who asked while the first one's call was being executed."""
+    reply = outcome.reply
+    if words.REFUSED.encode() in dict(reply.headers) or reply.header(words.MOVED):
+        return outcome
+    headers = [*reply.headers, (words.REPLAYED.encode(), b"1")]
+    return Outcome(Reply(reply.status, headers, reply.body))
+
+
+def _headers(call: Call) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", call.content_type.encode("latin-1"))] if call.content_type else []
+    headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in call.cookies]
+    return headers
+
+
+def _call(began: Began, ended: Ended) -> Call:
+    return Call(
+        id=began.id,
+        method=began.method,
+        path=began.path,
+        query=began.query,
+        arguments=began.arguments,
+        status=ended.status,
+        result=ended.result,
+        content_type=ended.content_type,
+        cookies=ended.cookies,
+        headers=began.headers,
+        revision=ended.revision,
+        order=ended.order,
+        started=began.started,
+        seconds=ended.seconds,
+    )

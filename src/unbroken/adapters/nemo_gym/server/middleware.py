@@ -1,0 +1,142 @@
+"""The layer around a resources server's application.
+
+Control requests are answered here, whatever state the server is in, and so is nothing else: `GET /` says that the process lives,
+everything that may change a session goes its way through `calls`, and what is left only waits at the door.
+
+A server restores itself once its application says that it has started: to execute calls again, what the application's
+lifespan holds (a session manager of MCP, say) has to be there. Without lifespan messages it begins with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.control import InFlight, Refuses
+from unbroken.adapters.nemo_gym.options import Options
+from unbroken.adapters.nemo_gym.server.asgi import (
+    Application,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    body_of,
+    replay_of,
+)
+from unbroken.adapters.nemo_gym.server.calls import Calls, refusal
+from unbroken.adapters.nemo_gym.server.controls import Controls
+from unbroken.adapters.nemo_gym.server.migration import Migrations
+from unbroken.adapters.nemo_gym.server.operations import Operations
+from unbroken.adapters.nemo_gym.server.participant import Participant
+from unbroken.errors import UnbrokenError
+
+_PATIENCE = 1.0
+"""Seconds that a server which is told to end waits for calls."""
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class ResourcesMiddleware:
+    """Pure ASGI. `application` is the outermost one, whose routes are the server's tools."""
+
+    def __init__(self, app: Application, *, server: Any, application: object, options: Options) -> None:
+        self._app = app
+        self.participant = Participant(app, server=server, options=options)
+        migrations = Migrations(self.participant)
+        self._operations = Operations(self.participant, migrations, application=application)
+        self._calls = Calls(self.participant, migrations, has_seeding=self._has_seeding)
+        self._controls = Controls(
+            options.token, self._operations.handlers(), epoch=lambda: self.participant.epoch
+        )
+        self._restoring: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(scope, receive, send)
+        elif scope["type"] != "http":
+            await self._app(scope, receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, path = scope["method"], scope["path"]
+        if self._restoring is None:
+            try:
+                self._begin()
+            except UnbrokenError as error:
+                await answer(send, refusal(Refuses("closed", str(error))))
+                return
+        if Controls.concerns(scope):
+            await self._controls(scope, receive, send)
+        elif path == "/" and method not in _CHANGING:
+            await self._app(scope, receive, send)
+        elif self.participant.failure is not None:
+            await self._refuse(send)
+        elif method not in _CHANGING or path in words.NOT_LOGGED:
+            await self._waiting(scope, receive, send)
+        else:
+            await self._call(scope, receive, send)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await body_of(receive)
+        await self.participant.restored.wait()
+        if self.participant.identity.is_handshake(scope, body):
+            async with self.participant.gate.passing(InFlight(path=scope["path"])):
+                await self._app(scope, replay_of(body, receive), send)
+            return
+        outcome = await self._calls.answer(scope, body)
+        if outcome.raised is not None:
+            raise outcome.raised
+        await answer(send, outcome.reply)
+
+    async def _waiting(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What changes nothing waits at the door, but is not counted: a stream of events may stay for good."""
+        await self.participant.restored.wait()
+        if self.participant.failure is not None:
+            await self._refuse(send)
+            return
+        async with self.participant.gate.passing(InFlight(path=scope["path"])):
+            pass
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, send: Send) -> None:
+        try:
+            self.participant.check()
+        except Refuses as refused:
+            await answer(send, refusal(refused))
+
+    def _begin(self) -> None:
+        """Open the log, and let the server restore itself."""
+        self.participant.begin()
+        self._restoring = asyncio.create_task(self.participant.restore())
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self.participant.begin()
+        except UnbrokenError as error:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+
+        async def sent(message: Message) -> None:
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                self._restoring = asyncio.create_task(self.participant.restore())
+
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.wait([self._restoring])
+        with suppress(asyncio.TimeoutError):  # what takes longer was not answered, and is made again
+            await asyncio.wait_for(self._calls.settled(), _PATIENCE)
+        self.participant.close()
+
+    def _has_seeding(self) -> bool:
+        return any(tool.path in words.SEEDING for tool in self._operations.tools())

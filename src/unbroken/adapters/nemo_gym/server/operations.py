@@ -1,0 +1,311 @@
+"""What a trainer can ask of a resources server: `control.OPERATIONS`, carried out.
+
+Sessions are read out only while nobody is inside. What is put in the place of all there was becomes the log in one step: a
+server that dies before it comes back as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from unbroken.adapters.nemo_gym import control, records
+from unbroken.adapters.nemo_gym.control import (
+    Committed,
+    Drop,
+    Epoch,
+    Export,
+    Exported,
+    Nothing,
+    Prepared,
+    Problem,
+    Quiesce,
+    Record,
+    Recovery,
+    Refuses,
+    Sessions,
+    SessionSummary,
+    Status,
+    Tool,
+)  # fmt: skip
+from unbroken.adapters.nemo_gym.records import Adopted, Encoded, SessionRecord, Shared
+from unbroken.adapters.nemo_gym.server.controls import Handler
+from unbroken.adapters.nemo_gym.server.migration import Migrations
+from unbroken.adapters.nemo_gym.server.participant import Participant, versions
+from unbroken.adapters.nemo_gym.server.recovery import plan_records
+from unbroken.adapters.nemo_gym.sessions.registry import config_hash, tools_of
+from unbroken.errors import UnbrokenError
+
+_NOT_IN_BETWEEN = 16
+"""Sessions that are read out before others get a word in: a trainer wants to know that the server lives."""
+_encoded = msgspec.msgpack.Decoder(Encoded)
+
+
+class Operations:
+    """Carries out control requests for one server."""
+
+    def __init__(self, participant: Participant, migrations: Migrations, *, application: object) -> None:
+        self._of = participant
+        self._migrations = migrations
+        self._application = application
+        self._tools: tuple[Tool, ...] | None = None
+        self._prepared: control.Prepare | None = None
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "status": self.status,
+            "adopt": self.adopt,
+            "quiesce": self.quiesce,
+            "export": self.export,
+            "release": self.release,
+            "committed": self.committed,
+            "prepare": self.prepare,
+            "activate": self.activate,
+            "drop": self.drop,
+            "sessions": self.sessions,
+            "digests": self.digests,
+            "surrender": self._if_usable(self._migrations.surrender),
+            "receive": self._if_usable(self._migrations.receive),
+            "settle": self._if_usable(self._migrations.settle),
+        }
+
+    async def status(self, _: Nothing) -> Status:
+        of = self._of
+        return Status(
+            role="resources",
+            name=str(getattr(of.server.config, "name", "") or ""),
+            class_name=type(of.server).__name__,
+            phase=of.phase,
+            capability=of.capability,
+            exclusions=of.states.exclusions,
+            lineage=of.lineage,
+            mark=of.book.mark,
+            epoch=of.epoch,
+            pid=os.getpid(),
+            config_hash=config_hash(of.server),
+            versions=versions(),
+            sessions=len(of.book),
+            rollouts=of.book.rollouts(),
+            in_flight=of.gate.in_flight(),
+            recovery=of.recovery,
+            tools=self.tools(),
+            cache=of.states.cache(),
+        )
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the server's tools. Asked for once it serves: routes may be added after its application is built."""
+        if self._tools is None:
+            self._tools = tools_of(self._of.server, self._application)
+        return self._tools
+
+    async def adopt(self, asked: control.Adopt) -> Epoch:
+        of = self._of
+        await self._usable()
+        of.epoch, of.run = of.epoch + 1, asked.run
+        self._migrations.end()
+        await of.durable(of.write("", Adopted(epoch=of.epoch, run=of.run)))
+        return Epoch(epoch=of.epoch)
+
+    async def quiesce(self, asked: Quiesce) -> Nothing:
+        of = self._of
+        since = time.monotonic()
+        await self._usable(asked.timeout)
+        of.open_when_restored = False
+        await of.gate.drain(max(0.0, asked.timeout - (time.monotonic() - since)))
+        of.phase = "quiesced"
+        return Nothing()
+
+    async def release(self, _: Nothing) -> Nothing:
+        of = self._of
+        of.open_when_restored = True
+        await self._usable()
+        of.open()
+        return Nothing()
+
+    async def export(self, asked: Export) -> Exported:
+        of = self._of
+        self._check_quiesced()
+        if of.capability == "drain_only":
+            open_ones = tuple(record.id for record in of.book if record.status == "open")
+            if open_ones:
+                raise Refuses(
+                    "busy",
+                    f"{len(open_ones)} sessions wait for each other and cannot be saved; the first is {open_ones[0]}."
+                    " Let their rollouts end, or drop them, and save again.",
+                    names=open_ones,
+                )
+        mark = asked.mark if asked.lineage == of.lineage else -1
+        ticket = 0
+        for number, record in enumerate(of.book.changed_since(mark)):
+            if record.status == "open" and record.state_revision != record.revision:
+                ticket = of.save_state(record) or ticket
+            if number % _NOT_IN_BETWEEN == 0:
+                await asyncio.sleep(0)
+                self._check_quiesced()
+        ticket = of.save_shared() or ticket
+        changes = of.book.changes(mark)
+        exported = Exported(
+            lineage=of.lineage,
+            mark=changes.mark,
+            complete=changes.complete,
+            records=[
+                *(Record(key=record.id, data=of.encoded(record)) for record in changes.records),
+                *(Record(key=session, data=b"") for session in changes.gone),
+            ],
+            shared=b"" if of.shared is None else records.encode(of.shared.state),
+            media={digest: of.media.get(digest) for digest in sorted(changes.media)},
+        )
+        await of.durable(ticket)
+        return exported
+
+    async def committed(self, asked: Committed) -> Nothing:
+        await self._usable()
+        self._of.book.settled(asked.mark)
+        if self._of.is_long:
+            self._of.rewrite()
+        return Nothing()
+
+    async def prepare(self, asked: control.Prepare) -> Prepared:
+        await self._usable()
+        problems: list[Problem] = []
+        for digest, data in asked.media.items():
+            if self._of.media.put(data) != digest:
+                problems.append(Problem(key="", what=f"the media {digest} is damaged"))
+        for record in asked.records:
+            what = self._wrong(record)
+            if what:
+                problems.append(Problem(key=record.key, what=what))
+        if asked.shared:
+            try:
+                self._of.states.decode(_encoded.decode(asked.shared))
+            except (UnbrokenError, msgspec.DecodeError) as error:
+                problems.append(Problem(key="", what=f"what sessions share cannot be used: {error}"))
+        self._prepared = asked
+        return Prepared(records=len(asked.records), problems=tuple(problems))
+
+    def _wrong(self, record: Record) -> str:
+        try:
+            session = records.session(record.data)
+            if session.id != record.key:
+                return f"it is the record of {session.id}"
+            if session.state is not None:
+                self._of.states.decode(session.state)
+        except (UnbrokenError, msgspec.DecodeError) as error:
+            return str(error)
+        return ""
+
+    async def activate(self, _: control.Activate) -> Recovery:
+        of, prepared = self._of, self._prepared
+        await self._usable()
+        if of.gate.is_open or of.gate.in_flight():
+            raise Refuses("busy", "The server is open. Quiesce it before another state is put in its place.")
+        if prepared is None:
+            raise Refuses("other", "Nothing was prepared. Send the records first.")
+        self._prepared = None
+        begun = time.monotonic()
+        notes: list[str] = []
+        hash_now = config_hash(of.server)
+        if prepared.config_hash and prepared.config_hash != hash_now:
+            notes.append(f"the configuration is another: {prepared.config_hash} then, {hash_now} now")
+        of.forget()
+        sessions = [self._read(record) for record in prepared.records if record.data]
+        shared: list[Shared] = []
+        if prepared.shared:
+            order = max((call.order for session in sessions for call in session.calls), default=0)
+            try:
+                shared.append(Shared(order=order, state=_encoded.decode(prepared.shared)))
+            except msgspec.DecodeError as error:
+                notes.append(f"what sessions share cannot be used: {error}")
+        of.shared = shared[0] if shared else None
+        restored = await of.bring_back(plan_records(sessions, capability=of.capability), shared)
+        of.rewrite()
+        of.recovery = Recovery(
+            source="checkpoint",
+            sessions=len(restored.records),
+            rollouts=of.book.rollouts(),
+            redone=restored.redone,
+            listed=tuple(r for r in restored.recovered if r.tier != "newest" or r.redone or r.reasons),
+            notes=(*notes, *restored.notes),
+            seconds=round(time.monotonic() - begun, 3),
+        )
+        return of.recovery
+
+    @staticmethod
+    def _read(record: Record) -> SessionRecord:
+        try:
+            return records.session(record.data)
+        except msgspec.DecodeError as error:
+            return SessionRecord(
+                id=record.key, status="refused", reason=f"its record cannot be read: {error}"
+            )
+
+    async def drop(self, asked: Drop) -> Nothing:
+        of = self._of
+        await self._usable()
+        ticket = 0
+        for record in of.book.of(asked.rollouts):
+            async with of.lock(record.id):
+                if record.id in of.book:
+                    ticket = of.remove(record.id)
+        await of.durable(ticket)
+        return Nothing()
+
+    async def sessions(self, _: Nothing) -> Sessions:
+        return Sessions(sessions=[_summary(record, _known_digest(record)) for record in self._of.book])
+
+    async def digests(self, _: Nothing) -> Sessions:
+        of = self._of
+        found: list[SessionSummary] = []
+        for record in of.book:
+            async with of.lock(record.id):  # not in the middle of a call
+                found.append(_summary(record, of.states.digest(record.id) if record.status == "open" else ""))
+        return Sessions(sessions=found)
+
+    async def _usable(self, timeout: float | None = None) -> None:
+        """Wait until the server has restored itself, and refuse if it cannot be used."""
+        try:
+            await asyncio.wait_for(self._of.restored.wait(), timeout)
+        except asyncio.TimeoutError:
+            raise Refuses(
+                "busy", "The server is still restoring itself. Ask again, or raise sync_timeout."
+            ) from None
+        self._of.check()
+
+    def _if_usable(self, handler: Handler) -> Handler:
+        async def handle(asked: msgspec.Struct) -> msgspec.Struct:
+            await self._usable()
+            return await handler(asked)
+
+        return handle
+
+    def _check_quiesced(self) -> None:
+        self._of.check()
+        if self._of.phase != "quiesced":
+            raise Refuses(
+                "other", f"The server is {self._of.phase}, and is only read while quiesced. Quiesce it first."
+            )
+
+
+def _summary(record: SessionRecord, digest: str) -> SessionSummary:
+    size = sum(len(call.arguments) + len(call.result) for call in record.calls)
+    return SessionSummary(
+        id=record.id,
+        rollout=record.rollout,
+        attempt=record.attempt,
+        revision=record.revision,
+        status=record.status,
+        digest=digest,
+        bytes=size + (len(record.state.data) if record.state else 0),
+        last=record.calls[-1].path if record.calls else "",
+    )
+
+
+def _known_digest(record: SessionRecord) -> str:
+    return (
+        record.state.digest if record.state is not None and record.state_revision == record.revision else ""
+    )

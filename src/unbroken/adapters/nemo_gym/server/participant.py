@@ -1,0 +1,319 @@
+"""A resources server as one piece: its sessions live, in memory and in the log, and the door in front of them.
+
+The other parts act on it: `calls` adds answered calls, `operations` does what a trainer asks for, `migration` gives sessions away.
+Here is what they have in common: what goes to the log, how the server comes back from it, and how the log is kept short.
+
+Invariant: what the log holds is never behind what a client was told. A log that fails closes the server for good: what it
+would do from then on could not be brought back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
+
+from unbroken.adapters.nemo_gym import control, records
+from unbroken.adapters.nemo_gym.control import Capability, Phase, Recovery, Refuses
+from unbroken.adapters.nemo_gym.log import Line, Log
+from unbroken.adapters.nemo_gym.media import Media
+from unbroken.adapters.nemo_gym.options import Options
+from unbroken.adapters.nemo_gym.records import (
+    Began,
+    Entry,
+    Gone,
+    SessionRecord,
+    Shared,
+    Started,
+    State,
+    Whole,
+)
+from unbroken.adapters.nemo_gym.server.asgi import Application
+from unbroken.adapters.nemo_gym.server.book import Book
+from unbroken.adapters.nemo_gym.server.gate import Gate
+from unbroken.adapters.nemo_gym.server.identity import Identity
+from unbroken.adapters.nemo_gym.server.recovery import Comeback, plan_log
+from unbroken.adapters.nemo_gym.server.redo import Redo
+from unbroken.adapters.nemo_gym.server.restoring import Restored, Restoring
+from unbroken.adapters.nemo_gym.sessions.registry import config_hash
+from unbroken.adapters.nemo_gym.sessions.states import SessionStates
+from unbroken.errors import InternalError, StoreError, UnbrokenError
+
+_T = TypeVar("_T")
+
+_LOGGER = logging.getLogger("unbroken.nemo_gym")
+_SLACK = 16 << 20
+"""Bytes that a log may have beside twice what lives in it."""
+_CHEAP = 64 << 10
+"""What sessions share is written beside every state of a session as long as it is not larger."""
+
+
+class Participant:
+    """A resources server and all that is kept of it. `begin` opens its log, `restore` brings it back."""
+
+    def __init__(self, app: Application, *, server: Any, options: Options) -> None:
+        self.app = app
+        self.server = server
+        self.options = options
+        self.identity = Identity(server)
+        self.gate = Gate(opened=False)
+        self.states = SessionStates(
+            server, key=options.key, capability=options.capability, exclude=options.exclude
+        )
+        self.media = Media(options.directory / "media")
+        self.book = Book.beginning(after=0)
+        self.phase: Phase = "closed"
+        self.open_when_restored = options.start == "open"
+        self.lineage = ""
+        self.epoch = 0
+        self.run = ""
+        self.number = 0
+        self.pending: dict[int, Began] = {}
+        self.recovery = Recovery()
+        self.failure: UnbrokenError | None = None
+        self.restored = asyncio.Event()
+        self.began_stateless = False
+        self._log: Log | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._sizes: dict[str, int] = {}
+        self.shared: Shared | None = None
+        """What sessions share, as it was last written."""
+
+    # The log.
+
+    @property
+    def log(self) -> Log:
+        if self._log is None:
+            raise InternalError("The log of a server was used before it was opened.")
+        return self._log
+
+    @property
+    def is_begun(self) -> bool:
+        return self._log is not None
+
+    def begin(self) -> None:
+        """Open the log.
+
+        Raises:
+            RunBusy, StoreError, CorruptObject, Untrusted: it cannot be used.
+        """
+        self._log = Log.open(self.options.directory, key=self.options.key)
+
+    def write(self, label: str, entry: Entry) -> int:
+        """Append to the log; return the ticket to wait for."""
+        return self.kept(lambda: self.log.append(label, records.encode(entry)))
+
+    async def durable(self, ticket: int) -> None:
+        """Wait until what the ticket stands for is durable."""
+        try:
+            await self.log.durable(ticket)
+        except StoreError as error:
+            self.failure = self.failure or error
+            raise
+
+    def check(self) -> None:
+        """Refuse if the server can do nothing any more.
+
+        Raises:
+            Refuses: its log failed, or it could not be restored.
+        """
+        if self.failure is not None:
+            raise Refuses("closed", f"This server stays closed: {self.failure}")
+
+    def close(self) -> None:
+        """Close the log. What is under way is not answered any more."""
+        self.gate.close()
+        if self._log is not None:
+            log, self._log = self._log, None
+            log.close()
+
+    # Coming back.
+
+    async def restore(self) -> None:
+        """Bring back what the log has, and open. Never raises: what went wrong is `failure`, and the server stays closed."""
+        self.phase = "restoring"
+        try:
+            await self._restore()
+        except UnbrokenError as error:
+            self.failure = error
+        except Exception as error:  # a server that stays closed without a word would be worse
+            _LOGGER.exception("unbroken: %s cannot restore itself", self._name)
+            self.failure = InternalError(f"The server could not restore itself: {error!r}.")
+        if self.failure is not None:
+            _LOGGER.error("unbroken: %s stays closed: %s", self._name, self.failure)
+            self.phase = "closed"
+        elif self.open_when_restored:
+            self.open()
+        else:
+            self.phase = "closed"
+        self.restored.set()
+
+    async def _restore(self) -> None:
+        begun = time.monotonic()
+        log = self.log
+        capability = self.states.capability
+        self.began_stateless = capability == "stateless"
+        plan = plan_log(log.lines, log.damaged, capability=capability)
+        notes = [*log.notes, *plan.notes]
+        log.forget()
+        is_new = not plan.lineage
+        self.lineage = plan.lineage or uuid.uuid4().hex
+        self.epoch, self.run, self.number = plan.epoch, plan.run, plan.number
+        self.book = Book.beginning(after=plan.mark)
+        self.book.order = plan.order
+        self.shared = plan.shared[-1] if plan.shared else None
+        restored = await self.bring_back(plan.sessions, plan.shared)
+        ticket = self.write("", self.started())
+        await self.durable(ticket)
+        self.recovery = Recovery(
+            source="nothing" if is_new else "log",
+            sessions=len(restored.records),
+            rollouts=self.book.rollouts(),
+            redone=restored.redone,
+            listed=tuple(r for r in restored.recovered if r.tier != "newest" or r.redone or r.reasons),
+            in_doubt=tuple(plan.in_doubt),
+            notes=(*notes, *restored.notes),
+            seconds=round(time.monotonic() - begun, 3),
+        )
+        for recovered in restored.recovered:
+            if recovered.tier == "refused":
+                _LOGGER.warning(
+                    "unbroken: session %s of %s is lost: %s",
+                    recovered.id, self._name, "; ".join(recovered.reasons),
+                )  # fmt: skip
+
+    async def bring_back(self, comebacks: list[Comeback], shared: list[Shared]) -> Restored:
+        """Make these sessions live, and put them into the book."""
+        redo = Redo(self.app, self.identity, self.media)
+        restored = await Restoring(self.states, redo, earlier=self.log.previous).run(comebacks, shared)
+        for record in restored.records:
+            self.book.put(record)
+        return restored
+
+    def started(self) -> Started:
+        """Return the entry that says who writes the log from here on."""
+        return Started(
+            lineage=self.lineage,
+            server=self._name,
+            class_name=type(self.server).__name__,
+            config_hash=config_hash(self.server),
+            pid=os.getpid(),
+            time=time.time(),
+            versions=versions(),
+            epoch=self.epoch,
+            mark=self.book.begun,
+        )
+
+    def open(self) -> None:
+        self.phase = "open"
+        self.gate.open()
+
+    # Sessions.
+
+    @property
+    def capability(self) -> Capability:
+        return self.states.capability
+
+    def lock(self, session: str) -> asyncio.Lock:
+        """Return the lock under which a session is used."""
+        return self._locks.setdefault(session, asyncio.Lock())
+
+    def save_state(self, record: SessionRecord) -> int:
+        """Read out a session's state and append it to the log; return the ticket, 0 if it has none that can be had."""
+        state = self.states.capture(record.id)
+        self.book.set_state(record, state)
+        if state is None:
+            return 0
+        ticket = self.write(record.id, State(session=record.id, revision=record.revision, state=state))
+        if self.shared is None or len(self.shared.state.data) <= _CHEAP:
+            ticket = self.save_shared() or ticket
+        return ticket
+
+    def save_shared(self) -> int:
+        """Append what sessions share to the log, if it has changed since the last time; return the ticket or 0."""
+        shared = self.states.shared()
+        if shared is None or (self.shared is not None and shared.digest == self.shared.state.digest):
+            return 0
+        self.shared = Shared(order=self.book.order, state=shared)
+        return self.write("", self.shared)
+
+    def retire(self, record: SessionRecord) -> int:
+        """Free a session's state, and keep its answers; return the ticket."""
+        self.states.remove(record.id)
+        self.book.set_state(record, None)
+        record.status = "retired"
+        return self.write(record.id, Whole(record=record))
+
+    def remove(self, session: str) -> int:
+        """Free all of a session; return the ticket."""
+        self.states.remove(session)
+        self.book.remove(session)
+        self._sizes.pop(session, None)
+        if (lock := self._locks.get(session)) is not None and not lock.locked():
+            del self._locks[session]
+        return self.write(session, Gone(session=session))
+
+    def forget(self) -> None:
+        """Free all sessions. Marks and lineage begin anew; the log is as it was until `rewrite`."""
+        for record in self.book:
+            self.states.remove(record.id)
+        self.book = Book.beginning(after=self.book.mark)
+        self.lineage = uuid.uuid4().hex
+        self._sizes.clear()
+        self._locks.clear()
+
+    def encoded(self, record: SessionRecord) -> bytes:
+        """Return a session's record as it travels."""
+        data = records.encode(record)
+        self._sizes[record.id] = len(data)
+        return data
+
+    # Keeping the log short.
+
+    @property
+    def is_long(self) -> bool:
+        return self.log.size > 2 * sum(self._sizes.values()) + _SLACK
+
+    def rewrite(self) -> None:
+        """Put a log of what lives in the place of the log."""
+        self.kept(lambda: self.log.rewrite(self._lines()))
+
+    def _lines(self) -> Iterator[Line]:
+        yield Line("", records.encode(self.started()))
+        if self.run:
+            yield Line("", records.encode(records.Adopted(epoch=self.epoch, run=self.run)))
+        if self.shared is not None:
+            yield Line("", records.encode(self.shared))
+        for record in self.book:
+            yield Line(record.id, records.encode(Whole(record=record)))
+        for began in self.pending.values():
+            yield Line(began.session, records.encode(began))
+
+    def kept(self, write: Callable[[], _T]) -> _T:
+        """Write something; if that fails, the server is closed for good."""
+        try:
+            return write()
+        except StoreError as error:
+            self.failure = self.failure or error
+            raise
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.server.config, "name", "") or type(self.server).__name__)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a state may depend on."""
+    found = {"python": platform.python_version(), "protocol": control.VERSION}
+    for package in ("unbroken", "nemo-gym"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

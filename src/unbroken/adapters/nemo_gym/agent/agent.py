@@ -163,7 +163,10 @@ class Agent:
     def replace(self, rollouts: list[RolloutRecord], media: dict[str, bytes]) -> None:
         """Put these rollouts in the place of all."""
         self.executions.stop_all(
-            Refusal(kind="stale attempt", error="The agent was set back to a checkpoint. Ask for the rollout again.")
+            Refusal(
+                kind="stale attempt",
+                error="The agent was set back to a checkpoint. Ask for the rollout again.",
+            )
         )
         self.journal.replace(rollouts, media)
         self._earlier = {r.id for r in rollouts if r.status and not r.stamped}

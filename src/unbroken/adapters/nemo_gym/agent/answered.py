@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.cookies import SimpleCookie
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class AnsweredResponse:
@@ -109,7 +112,9 @@ class AnsweredResponse:
     async def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         return self._body.decode(encoding or self.charset or "utf-8", errors)
 
-    async def json(self, *, encoding: str | None = None, loads: Any = json.loads, content_type: Any = None) -> Any:
+    async def json(
+        self, *, encoding: str | None = None, loads: Any = json.loads, content_type: Any = None
+    ) -> Any:
         """Decode the body, whatever its content type says. An empty one is None, as in aiohttp."""
         text = (await self.text(encoding)).strip()
         return loads(text) if text else None
@@ -133,7 +138,7 @@ class AnsweredResponse:
     async def wait_for_close(self) -> None:
         pass
 
-    async def __aenter__(self) -> AnsweredResponse:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

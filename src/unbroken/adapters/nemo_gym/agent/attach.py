@@ -6,7 +6,6 @@ Nothing of the agent's class is changed. Its log is opened with its application,
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,7 +27,7 @@ _seats: WeakKeyDictionary[type, Seat] = WeakKeyDictionary()
 _agents: WeakKeyDictionary[type, Agent] = WeakKeyDictionary()
 
 
-def prepare(server: Any, options: Options) -> None:
+def prepare(server: Any, options: Options) -> None:  # noqa: ARG001  (the log is opened by `attach`)
     """Put the journalling client in the place of `server.server_client`."""
     client, seat = journalling(server.server_client)
     _seats[type(client)] = seat
@@ -78,9 +77,8 @@ def others_of(server: Any) -> Others:
     instances: Any = getattr(server.server_client, "global_config_dict", None) or {}
     for name in instances:
         part = instances[name]
-        if isinstance(part, Mapping) or hasattr(part, "keys"):
-            if _MODELS in part:
-                models.add(str(name))
+        if hasattr(part, "keys") and _MODELS in part:
+            models.add(str(name))
     return Others(own=str(server.config.name), models=frozenset(models))
 
 
@@ -90,5 +88,7 @@ def _say(name: str, journal: Journal, options: Options) -> None:
         f"{name}: {finished} finished and {len(journal.records) - finished} unfinished rollouts are kept in {options.directory}"
     ]
     lines += [f"{name}: {note}" for note in journal.recovery.notes]
-    lines += [f"{name}: {call.id} {call.server}{call.path} was under way" for call in journal.recovery.in_doubt]
+    lines += [
+        f"{name}: {call.id} {call.server}{call.path} was under way" for call in journal.recovery.in_doubt
+    ]
     sys.stderr.write("".join(f"unbroken: {line}\n" for line in lines))

@@ -84,7 +84,9 @@ class Caller:
 
     def key(self, server: str, path: str, payload: Any) -> str:
         """Return the key of a call: the same for the k-th identical call of this handler, whenever it runs."""
-        text = json.dumps([self.scope, server, path, payload], sort_keys=True, separators=(",", ":"), default=str)
+        text = json.dumps(
+            [self.scope, server, path, payload], sort_keys=True, separators=(",", ":"), default=str
+        )
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
         self.counts[digest] += 1
         key = f"{digest}/{self.counts[digest]}"

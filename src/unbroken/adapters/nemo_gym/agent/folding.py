@@ -89,7 +89,9 @@ def _take(folded: Folded, entry: records.Entry) -> None:
         case Adopted():
             folded.epoch = max(folded.epoch, entry.epoch)
         case _:
-            folded.unreadable.append(("", f"An agent's log has no entries of the kind {type(entry).__name__}."))
+            folded.unreadable.append(
+                ("", f"An agent's log has no entries of the kind {type(entry).__name__}.")
+            )
 
 
 def _of(folded: Folded, rollout: str) -> RolloutRecord:

@@ -71,7 +71,9 @@ class Journal:
         self.lineage = uuid.uuid4().hex if last is None else last.lineage
         self._base = self.mark = int(now * 1e6)  # grows from process to process without being written down
         self._changed = dict.fromkeys(self.records, self.mark)
-        self._named: dict[tuple[str, str], int] = {}  # rollout and image -> mark at which the one named the other
+        self._named: dict[
+            tuple[str, str], int
+        ] = {}  # rollout and image -> mark at which the one named the other
         self._dead = 0
         self._started = now
         self._note_all()
@@ -95,9 +97,7 @@ class Journal:
             RunBusy: another live process writes it.
             StoreError: it cannot be read or written.
         """
-        return cls(
-            Log.open(directory, key=key, sync=sync), Media(directory / "media"), identity, clock=clock
-        )
+        return cls(Log.open(directory, key=key, sync=sync), Media(directory / "media"), identity, clock=clock)
 
     def close(self) -> None:
         self._log.close()
@@ -111,9 +111,7 @@ class Journal:
         """Begin a rollout, or another attempt of one; its answers are kept."""
         record = self.records.setdefault(rollout, RolloutRecord(id=rollout))
         kept = self.media.lift(body)
-        self._append(
-            rollout, Dispatched(rollout=rollout, attempt=attempt, body=kept, stamped=stamped)
-        )
+        self._append(rollout, Dispatched(rollout=rollout, attempt=attempt, body=kept, stamped=stamped))
         record.attempt, record.body, record.stamped = attempt, kept, stamped
         self._touch(rollout, kept)
         return record

@@ -159,7 +159,8 @@ class AgentOperations:
             source="checkpoint",
             rollouts=len(waiting.rollouts),
             listed=tuple(
-                Recovered(id=problem.key, tier="refused", reasons=(problem.what,)) for problem in waiting.problems
+                Recovered(id=problem.key, tier="refused", reasons=(problem.what,))
+                for problem in waiting.problems
             ),
         )
         return self._set_back

@@ -120,7 +120,9 @@ class Outgoing:
     async def _made(self, call: _Call, send: Send) -> Answer:
         execution = call.caller.execution
         passing: AbstractAsyncContextManager[None] = nullcontext()
-        if call.server != self.others.own:  # an agent waits for its own handlers: they pass the gate themselves
+        if (
+            call.server != self.others.own
+        ):  # an agent waits for its own handlers: they pass the gate themselves
             passing = self.gate.passing(
                 InFlight(path=call.path, id=call.id, rollout=execution.rollout, server=call.server)
             )
@@ -147,7 +149,9 @@ class Outgoing:
                 result=body,
                 content_type=response.headers.get("Content-Type", "application/octet-stream"),
                 cookies=tuple(morsel.OutputString() for morsel in response.cookies.values()),
-                policy_version=(response.headers.get(words.POLICY, "") or execution.policy_version) if model else "",
+                policy_version=(response.headers.get(words.POLICY, "") or execution.policy_version)
+                if model
+                else "",
                 model=model,
                 started=started,
                 seconds=round(time.monotonic() - began, 6),
@@ -164,11 +168,15 @@ class Outgoing:
         execution = call.caller.execution
         execution.check()
         if call.server == self.others.own:
-            return not refused and answer.status < 500  # what stopped a handler has stopped the execution, too
+            return (
+                not refused and answer.status < 500
+            )  # what stopped a handler has stopped the execution, too
         if refused:
             kind: Refused = refused if refused in get_args(Refused) else "other"  # type: ignore[assignment]
             execution.fail(
-                Refusal(kind=kind, error=f"{call.server} refused {call.path} ({kind}): {_said(answer.result)}")
+                Refusal(
+                    kind=kind, error=f"{call.server} refused {call.path} ({kind}): {_said(answer.result)}"
+                )
             )
         elif answer.status >= 500 and (answer.model or answer.status > 500 or call.path in _NO_TOOLS):
             execution.fail(

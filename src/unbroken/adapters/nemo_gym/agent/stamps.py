@@ -76,7 +76,8 @@ def _attempt(given: Any) -> int:
         attempt = -1
     if attempt < 0 or isinstance(given, (bool, float)):
         raise Refuses(
-            "format", f"The attempt {given!r} is no whole number from 0 on. Look at {words.ATTEMPT_KEY} of the row."
+            "format",
+            f"The attempt {given!r} is no whole number from 0 on. Look at {words.ATTEMPT_KEY} of the row.",
         )
     return attempt
 

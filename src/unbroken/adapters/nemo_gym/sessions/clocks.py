@@ -50,7 +50,14 @@ def clock_names(cls: type) -> frozenset[str]:
     for module in modules_of(cls):
         tree = tree_of(module)
         if tree is not None:
-            _Finder(names).visit(tree)
+            names |= names_in(tree)
+    return frozenset(names)
+
+
+def names_in(tree: ast.Module) -> frozenset[str]:
+    """Return the names under which a module keeps moments of the monotonic clock."""
+    names: set[str] = set()
+    _Finder(names).visit(tree)
     return frozenset(names)
 
 

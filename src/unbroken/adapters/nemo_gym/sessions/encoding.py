@@ -60,12 +60,14 @@ class Decoded:
 def digest_and_plain(
     value: object, *, external: Callable[[], Mapping[int, str]], clocks: frozenset[str] = frozenset()
 ) -> tuple[str, bytes | None]:
-    """Return the digest of a state, and its JSON if that says all of it. `external` names objects outside, when asked.
+    """Return the digest of a state ("" of none), and its JSON if that says all of it. `external` names objects outside.
 
     Raises:
         RecursionError: it is nested too deeply.
     """
     plain = to_plain(value)
+    if plain == b"{}":
+        return "", plain
     if plain is None or clocks:
         return digest_of(value, external=NOTHING if plain else external(), clocks=clocks), plain
     return plain_digest(plain), plain

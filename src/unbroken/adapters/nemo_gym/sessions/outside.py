@@ -64,8 +64,9 @@ class Outside:
         """Return the names of the objects that no session owns, by id. `skip` leaves out attributes."""
         server = self._attributes.server
         found: dict[int, str] = {}
+        maps = {place.attribute for place in places.values() if not place.module}
         for name, key, item in self._items:
-            if name not in skip:
+            if name not in skip and name not in maps:
                 found[id(item)] = f"{_SERVER}.{name}[{'i' if type(key) is int else 's'}:{key}]"
         for text, place in places.items():
             if place.attribute not in skip and (place.module or place.key is not None or place.name):
@@ -87,7 +88,7 @@ class Outside:
         if name == _SERVER:
             return self._attributes.server
         if name.startswith("place "):
-            return self._attributes.holder(Place.read(name.removeprefix("place ")), make=True)
+            return self._attributes.holder(Place.read(name.removeprefix("place ")), make=False)
         attribute, bracket, rest = name.removeprefix(f"{_SERVER}.").partition("[")
         value: Any = (
             getattr(self._attributes.server, attribute, None)

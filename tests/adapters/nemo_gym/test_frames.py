@@ -108,6 +108,16 @@ def test_a_torn_line_behind_a_damaged_one_is_torn_all_the_same() -> None:
         assert found.damaged == [Damaged("", "its seal does not fit")]
 
 
+@pytest.mark.parametrize("size", [1, 4, 53, 54, 4095, 10_000])
+def test_zeros_at_the_end_are_a_line_that_never_reached_the_disk(size: int) -> None:
+    data = b"".join(written(LINES))
+    found = scan(data + bytes(size))
+    assert (found.lines, found.damaged, found.end) == (LINES, [], len(data))
+    other = scan(data + bytes(size) + b"x")
+    assert (other.lines, other.damaged) == (LINES, [Damaged("", "its header cannot be read")])
+    assert other.end == len(data) + size + 1
+
+
 def test_a_line_that_lost_its_end_does_not_swallow_those_behind_it() -> None:
     parts = written(LINES)
     found = scan(b"".join([*parts[:3], parts[3][:-5], parts[4]]))
@@ -158,6 +168,15 @@ def test_a_whole_log_as_a_payload_is_a_payload_also_when_damaged() -> None:
         found = scan(parts[0] + broken + parts[2])
         assert found.lines == [Line("next", b"")]
         assert {damaged.label for damaged in found.damaged} >= {"outer"} or at < HEADER + 5
+
+
+def test_nothing_of_a_damaged_line_is_trimmed_even_if_it_holds_a_header_of_this_log() -> None:
+    header = Frames(KEY).head(LOG, 7, "", b"y" * 1000)
+    parts = written([Line("outer", b"x" + header + b"x")])
+    data = parts[0] + parts[1][:-1] + b"?"
+    found = scan(data)
+    assert (found.lines, found.damaged) == ([], [Damaged("outer", "its seal does not fit")])
+    assert found.end == len(data)
 
 
 def test_another_key_reads_nothing_and_says_so() -> None:

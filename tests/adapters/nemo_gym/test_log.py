@@ -78,6 +78,14 @@ def test_what_was_appended_is_there_when_it_is_opened_again(tmp_path: Path) -> N
     log.close()
 
 
+def test_what_was_read_is_durable_before_anything_is_built_on_it(tmp_path: Path) -> None:
+    fill(tmp_path, OLD)
+    system = RecordingSystem()
+    log = Log.open(tmp_path, key=KEY, system=system)
+    assert {("fsync", str(tmp_path / LOG)), ("fsync", str(tmp_path))} <= set(system.calls)
+    log.close()
+
+
 def test_everything_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:

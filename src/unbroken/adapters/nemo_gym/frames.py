@@ -184,7 +184,7 @@ class _Scan:
         found.end = self._size
         if self._torn is not None:
             found.end = self._torn[0]
-        elif self._boundary < self._size and self._is_fragment(self._boundary):
+        elif self._boundary < self._size and self._is_torn(self._boundary):
             found.end = self._boundary
         return found
 
@@ -197,7 +197,8 @@ class _Scan:
         if header.key != self._name:
             self._found.foreign = True
         if at + header.size > self._size and not self._is_other(header):
-            self._torn = self._torn or (at, self._label(at, header))
+            if at >= self._boundary:  # else it is a part of a damaged payload
+                self._torn = self._torn or (at, self._label(at, header))
             return self._next_magic(at + 1)
         name = payload = b""
         # First what costs nothing: else a payload full of headers would be read once for each of them.
@@ -258,7 +259,7 @@ class _Scan:
         if at == 0:
             self._note_first()
         elif at == self._boundary:
-            if not self._is_fragment(at):
+            if not self._is_torn(at):
                 self._report(self._label_at(at), "its header cannot be read")
         elif self._read(at + len(MAGIC), 12) == self._name + self._found.log and (
             label := self._label_at(at)
@@ -304,10 +305,17 @@ class _Scan:
         except UnicodeDecodeError:
             return ""
 
-    def _is_fragment(self, at: int) -> bool:
-        """Whether the file ends inside of the header of a line that begins at `at`."""
+    def _is_torn(self, at: int) -> bool:
+        """Whether no more than the beginning of a header follows `at`, or zeros: after a power loss the file may have
+        its new size without its new content."""
         rest = self._size - at
-        return rest < HEADER and MAGIC.startswith(self._read(at, min(rest, len(MAGIC))))
+        if rest < HEADER and MAGIC.startswith(self._read(at, min(rest, len(MAGIC)))):
+            return True
+        while at < self._size:
+            if any(self._read(at, min(_STRIDE, self._size - at))):
+                return False
+            at += _STRIDE
+        return True
 
     def _next_magic(self, at: int) -> int | None:
         while at + len(MAGIC) <= self._size:

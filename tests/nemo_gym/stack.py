@@ -12,14 +12,18 @@ with Stack(tmp_path, resources="workplace_assistant") as stack:
     assert stack.model_calls() == [0, 1, 2, 3]
 ```
 
-The servers are called `res`, `agent` and `policy_model`. They are forked from one process that has NeMo Gym imported,
-so that a start takes a fraction of a second (`preload=False`: as a user's are).
+The servers are called `res`, `agent` and `policy_model`. They are forked from one process that has NeMo Gym imported and
+that all tests of a pytest process share, so that a start takes a fraction of a second (`preload=False`: as a user's are).
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +36,7 @@ import httpx
 import msgspec
 
 from unbroken.adapters.nemo_gym import control, keys, words
+from unbroken.adapters.nemo_gym.launch.spawn import Preloaded
 from unbroken.adapters.nemo_gym.launch.supervisor import Servers
 
 HERE = Path(__file__).parent
@@ -139,8 +144,8 @@ class Stack:
         self.servers = Servers(
             self.config,
             directory=self.gym,
-            project=_project(directory),
-            preload=preload,
+            project=project_in(directory),
+            preload=preloaded() if preload else False,
             restarts=20 if supervised else 0,
             environment={"PYTHONPATH": paths, **(environment or {})},
         )
@@ -278,7 +283,19 @@ class Stack:
                 print(f"--- {name}", *log.read_text(errors="replace").splitlines()[-lines:], sep="\n")
 
 
-def _project(directory: Path) -> Path:
+@functools.cache
+def preloaded() -> Preloaded:
+    """Return the process that servers are forked from. It ends with this one.
+
+    To be called from pytest's own thread: the kernel ends it with the thread that started it.
+    """
+    output = Path(tempfile.mkdtemp(prefix="unbroken-preloaded-")) / "log"
+    forking = Preloaded(sys.executable, environment=os.environ, log=output)
+    atexit.register(forking.close)
+    return forking
+
+
+def project_in(directory: Path) -> Path:
     """Make a user's directory that has the scripted model."""
     model = directory / "project" / "responses_api_models" / "scripted_model"
     model.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ Plain: TypeAlias = "dict[str, Any]"
 KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
 PATHS = "config_paths"
 HEAD = "head_server"
+HEAD_PORT = 11000
 RAY_ADDRESS = "ray_head_node_address"
 OWN = "unbroken"
 """The key, in a server's settings, of what is meant for Unbroken."""

@@ -54,6 +54,10 @@ def _become(asked: dict[str, Any], parent: int) -> None:
         os.setsid()
         serve.end_with(parent)
         os.environ.update(asked["environment"])
+        os.chdir(asked["project"])
+        sys.path[:0] = [
+            path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path
+        ]
         log = os.open(asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, null), (1, log), (2, log)):

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import socket
+import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ FOLDER = ".launch"
 FIRST_PORT, LAST_PORT = 10_001, 20_000
 """Below those that the kernel gives to whoever connects, and those that NeMo Gym takes."""
 _PATIENCE_S = 10.0
+_MOMENT_S = 3.0
 
 
 @dataclass(slots=True)
@@ -90,6 +92,16 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def becomes_free(host: str, port: int) -> bool:
+    """Wait a moment for a port to become free, and return whether it is."""
+    deadline = time.monotonic() + _MOMENT_S
+    while not is_free(host, port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def free_port(host: str, taken: Collection[int]) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unbroken.adapters.nemo_gym.launch.configuration import Plain
+from unbroken.adapters.nemo_gym.launch.configuration import HEAD, Plain
 from unbroken.errors import ConfigError
 
 MODULE = "unbroken.adapters.nemo_gym.launch.resolve"
@@ -74,10 +74,18 @@ def main(arguments: list[str]) -> int:
                 part["port"] = None
         return result
 
+    given: set[str] = set()
+
+    def look(self: Any, merged: Any) -> None:
+        given.update(key for key, value in merged.items_ex(resolve=False) if value is not None)
+        gym.GlobalConfigDictParser.raise_on_missing_values(self, merged)
+
     said: dict[str, Any]
     try:
         parser: Any = type(
-            "Parser", (gym.GlobalConfigDictParser,), {"validate_and_populate_defaults": keep_open}
+            "Parser",
+            (gym.GlobalConfigDictParser,),
+            {"validate_and_populate_defaults": keep_open, "raise_on_missing_values": look},
         )
         config = parser().parse(
             gym.GlobalConfigDictParserConfig(
@@ -85,6 +93,8 @@ def main(arguments: list[str]) -> int:
                 skip_load_from_cli=True,
             )
         )
+        if HEAD not in given:  # NeMo Gym's own default would be the same port for everybody
+            del config[HEAD]
         said = {"config": omegaconf.OmegaConf.to_container(config, resolve=True)}
     except Exception as error:  # noqa: BLE001 - whatever it is, the asking process says it
         said = {"error": str(error) or type(error).__name__}

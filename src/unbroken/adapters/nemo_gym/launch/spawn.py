@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -28,8 +29,10 @@ PRELOADED = "unbroken.adapters.nemo_gym.launch.preloaded"
 class Starter(Protocol):
     """A way to start servers."""
 
-    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
-        """Start `serve` with these arguments, its output added to `log`."""
+    def start(
+        self, arguments: list[str], *, project: Path, environment: Mapping[str, str], log: Path
+    ) -> Process:
+        """Start `serve` with these arguments in `project`, its output added to `log`."""
         ...
 
     def forget(self, process: Process) -> None:
@@ -44,14 +47,15 @@ class Starter(Protocol):
 class Direct:
     """A new interpreter for each server."""
 
-    def __init__(self, python: str, *, project: Path) -> None:
+    def __init__(self, python: str) -> None:
         self._python = python
-        self._project = project
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
+    def start(
+        self, arguments: list[str], *, project: Path, environment: Mapping[str, str], log: Path
+    ) -> Process:
         command = [self._python, "-m", SERVE, *arguments, "--parent", str(os.getpid())]
-        child = popen(command, environment=environment, project=self._project, output=log)
+        child = popen(command, environment=environment, project=project, output=log)
         self._children[child.pid] = child
         return identify(child.pid)
 
@@ -65,20 +69,27 @@ class Direct:
 
 
 class Preloaded:
-    """One process that has NeMo Gym imported, and forks for each server."""
+    """One process that has NeMo Gym imported, and forks for each server. Several `Servers` may share it."""
 
-    def __init__(self, python: str, *, project: Path, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, python: str, *, environment: Mapping[str, str], log: Path) -> None:
         self._lock = threading.Lock()
         self._log = log
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
                 [python, "-m", PRELOADED, str(os.getpid())],
-                cwd=project, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 start_new_session=True,
             )  # fmt: skip
 
-    def start(self, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> Process:
-        asked = {"arguments": arguments, "environment": dict(environment), "log": str(log)}
+    def start(
+        self, arguments: list[str], *, project: Path, environment: Mapping[str, str], log: Path
+    ) -> Process:
+        asked = {
+            "arguments": arguments,
+            "project": str(project),
+            "environment": dict(environment),
+            "log": str(log),
+        }
         with self._lock:
             stdin, stdout = self._process.stdin, self._process.stdout
             assert stdin is not None and stdout is not None
@@ -127,6 +138,16 @@ def popen(
                 f"{command[0]} cannot be started: {error.strerror}.",
                 hint="Name the Python that has NeMo Gym.",
             ) from error
+
+
+def has_ended(handle: int, timeout: float) -> bool:
+    """Wait until the process behind a pidfd is gone with all its threads; return whether it is.
+
+    Its state alone tells that of its first thread: others may hold its port a moment longer.
+    """
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(timeout * 1000))
 
 
 def kill_group(process: Process, number: signal.Signals = signal.SIGKILL) -> None:

@@ -30,6 +30,7 @@ from typing import IO
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.launch.configuration import (
     HEAD,
+    HEAD_PORT,
     Instance,
     Plain,
     Source,
@@ -38,10 +39,10 @@ from unbroken.adapters.nemo_gym.launch.configuration import (
     plain,
     with_addresses,
 )
-from unbroken.adapters.nemo_gym.launch.record import FOLDER, Record, free_port, is_free
+from unbroken.adapters.nemo_gym.launch.record import FOLDER, Record, becomes_free, free_port, is_free
 from unbroken.adapters.nemo_gym.launch.resolve import resolve
 from unbroken.adapters.nemo_gym.launch.serve import CONFIG_DICT
-from unbroken.adapters.nemo_gym.launch.spawn import Direct, Preloaded, Starter, kill_group
+from unbroken.adapters.nemo_gym.launch.spawn import Direct, Preloaded, Starter, has_ended, kill_group
 from unbroken.errors import ConfigError, InternalError, RunBusy, ServerMissing
 from unbroken.repo.process import Process
 
@@ -81,7 +82,8 @@ class Servers:
         head: start a head server as well: `ng_collect_rollouts` asks it where the others are.
         restarts: how many deaths of one server within `window` seconds are answered by a new start; 0 for none.
         start_timeout: seconds until all servers have answered for the first time.
-        preload: fork servers from one process that has NeMo Gym imported, instead of starting an interpreter for each.
+        preload: fork servers from one process that has NeMo Gym imported, instead of starting an interpreter for each;
+            a `Preloaded` is such a process, which several may share.
         environment: further variables for the servers.
 
     Raises:
@@ -107,7 +109,7 @@ class Servers:
         restarts: int = 5,
         window: float = 300.0,
         start_timeout: float = 300.0,
-        preload: bool = False,
+        preload: bool | Preloaded = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         if restarts < 0 or window <= 0 or start_timeout <= 0:
@@ -134,6 +136,7 @@ class Servers:
         self._starter: Starter | None = None
         self._record = Record(self._folder / "servers.json")
         self._lock: IO[bytes] | None = None
+        self._after_a_kill = False
 
     def __enter__(self) -> Servers:  # noqa: PYI034 - `Self` came with Python 3.11
         self.start()
@@ -275,6 +278,7 @@ class Servers:
     def _place(self) -> None:
         """Find out what is to be started, and where it will answer."""
         self._record = Record.read(self._record.path)
+        self._after_a_kill = bool(self._record.processes)
         for name in self._record.end_stale(self.directory):
             _say(f"{name}: a process that had outlived its supervisor was ended")
         config = self.config
@@ -287,6 +291,8 @@ class Servers:
         head_instance = Instance(
             HEAD, HEAD, HEAD, "", host=str(head.get("host") or "127.0.0.1"), port=head.get("port")
         )
+        if self._with_head:  # where the official commands look for it
+            self._record.ports.setdefault(HEAD, HEAD_PORT)
         every: list[Instance] = []
         # What the configuration fixes comes first: a port that is drawn must not take it.
         for instance in sorted((*found, head_instance), key=lambda one: one.port is None):
@@ -311,12 +317,12 @@ class Servers:
             return instance
         former = self._record.ports.get(instance.name)
         port = former
+        if port is not None and self._after_a_kill:
+            becomes_free(instance.host, port)  # the kernel may still be taking its process apart
         if port is None or port in taken or not is_free(instance.host, port):
             port = free_port(instance.host, taken)
             if former is not None:
-                _say(
-                    f"{instance.name}: its former port {former} is taken by somebody else; it has {port} now"
-                )
+                _say(f"{instance.name}: its port {former} is taken by somebody else; it has {port} now")
         self._record.ports[instance.name] = port
         return replace(instance, port=port)
 
@@ -340,10 +346,12 @@ class Servers:
             self._finish_commands()
 
     def _new_starter(self) -> Starter:
+        if isinstance(self._preload, Preloaded):
+            return self._preload
         if self._preload:
             log = self._folder / "preloaded.log"
-            return Preloaded(self._python, project=self._project, environment=self._environment, log=log)
-        return Direct(self._python, project=self._project)
+            return Preloaded(self._python, environment=self._environment, log=log)
+        return Direct(self._python)
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -354,7 +362,9 @@ class Servers:
             if one.deaths:
                 environment[words.START] = "open"  # nobody stands ready to open it
             assert self._starter is not None
-            process = self._starter.start([name], environment=environment, log=self.log_of(name))
+            process = self._starter.start(
+                [name], project=self._project, environment=environment, log=self.log_of(name)
+            )
             one.due, one.ready, one.process = None, False, process
             one.handle = os.pidfd_open(process.pid)
             self._record.processes[name] = process
@@ -420,7 +430,7 @@ class Servers:
                 kill_group(one.process)
         for one in chosen:
             if one.process is not None:
-                one.process.wait(_GRACE_S)
+                has_ended(one.handle, _GRACE_S)
                 self._collect(one)
 
     def _set_due(self, names: Sequence[str]) -> None:
@@ -439,10 +449,9 @@ class Servers:
                 pass
         deadline = time.monotonic() + _GRACE_S
         for one in running:
-            assert one.process is not None
-            one.process.wait(max(0.0, deadline - time.monotonic()))
+            has_ended(one.handle, max(0.0, deadline - time.monotonic()))
             self._collect(one)
-        if self._starter is not None:
+        if self._starter is not None and self._starter is not self._preload:
             self._starter.close()
         self._record.write()
 

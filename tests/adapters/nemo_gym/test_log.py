@@ -387,6 +387,17 @@ def test_a_closed_log_says_so(tmp_path: Path) -> None:
 # A new generation.
 
 
+def test_what_came_before_a_rewrite_needs_no_sync_any_more(tmp_path: Path) -> None:
+    system = CountingSystem()
+    log = Log.open(tmp_path, key=KEY, system=system)
+    ticket = log.append("a", b"1")
+    log.rewrite([Line("a", b"1")])
+    before = system.syncs
+    asyncio.run(log.durable(ticket))
+    log.close()
+    assert system.syncs == before
+
+
 def test_a_rewrite_takes_the_place_and_keeps_the_former(tmp_path: Path) -> None:
     fill(tmp_path, OLD)
     log = Log.open(tmp_path, key=KEY)

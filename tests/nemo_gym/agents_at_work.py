@@ -46,7 +46,9 @@ def journalled(cls: Any, chosen: Options) -> Any:
         return app
 
     names = {"model_post_init": model_post_init, "setup_webserver": setup_webserver}
-    return type(cls)(cls.__name__, (cls,), {**names, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
+    return type(cls)(
+        cls.__name__, (cls,), {**names, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    )
 
 
 class World:
@@ -99,7 +101,9 @@ class World:
         _, app = build(ScriptedModel, "model", call_log=str(self.call_log), **config)
         await self.serve("model", app)
 
-    async def agent(self, cls: Any, *, name: str = "journal", prepare: Any = None, **other: Any) -> tuple[Any, Any]:
+    async def agent(
+        self, cls: Any, *, name: str = "journal", prepare: Any = None, **other: Any
+    ) -> tuple[Any, Any]:
         """Serve an agent over the log `name`; returns what stands around it, and how to end it."""
         made = journalled(cls, options(self.directory / name, **other))
         server, app = build(made, "agent", servers=self.global_config(), **REFERENCES)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agents_at_work import World, said, stop_after, world
+from tests.nemo_gym.agents_at_work import World, said, stop_after, world
 from resources_servers.blackjack import app as blackjack
 from resources_servers.example_session_state_mgmt.app import StatefulCounterResourcesServer
 from responses_api_agents.gymnasium_agent.app import GymnasiumAgent

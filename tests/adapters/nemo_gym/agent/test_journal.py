@@ -1,0 +1,224 @@
+"""An agent's log from one process to the next: what is kept, what is lost with a damaged line, what an export gives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.nemo_gym.agent.toys import IDENTITY, KEY
+from unbroken.adapters.nemo_gym import records
+from unbroken.adapters.nemo_gym.agent import journal as journal_module
+from unbroken.adapters.nemo_gym.agent.folding import fold
+from unbroken.adapters.nemo_gym.agent.journal import Journal
+from unbroken.adapters.nemo_gym.frames import Line
+from unbroken.adapters.nemo_gym.records import Answer, Asked, Began, Dropped, Finished, RolloutRecord, WholeRollout
+from unbroken.errors import RunBusy
+
+
+def opened(directory: Path, *, at: float = 1000.0) -> Journal:
+    return Journal.open(directory, key=KEY, identity=IDENTITY, clock=lambda: at)
+
+
+def told(key: str, result: bytes = b"{}", **other: object) -> Answer:
+    return Answer(key=key, scope="/run", server="res", path="/tool", status=200, result=result, **other)  # type: ignore[arg-type]
+
+
+def image(fill: int) -> bytes:
+    return b'{"image": "data:image/png;base64,' + base64.b64encode(bytes([fill]) * 6000) + b'"}'
+
+
+def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first = opened(tmp_path)
+        first.dispatch("a", attempt=1, body=b'{"x": 1}', stamped=True)
+        first.asked(Asked(rollout="a", key="k/1", server="res", path="/tool"))
+        await first.answered("a", told("k/1", b'{"big":   1}', cookies=("s=1; Path=/",)))
+        first.asked(Asked(rollout="a", key="k/2", server="model", path="/v1/responses", model=True))
+        first.dispatch("b", attempt=0, body=b"{}", stamped=False)
+        await first.finish("b", status=200, result=b'{"reward": 1}')
+        first.dispatch("c", attempt=0, body=b"{}", stamped=True)
+        first.forget(["c"])
+        assert await first.adopt("run") == 1
+        with pytest.raises(RunBusy):
+            opened(tmp_path)
+        before = (first.lineage, first.mark, first.digest("a"))
+        first.close()
+
+        again = opened(tmp_path)
+        assert set(again.records) == {"a", "b"}
+        assert again.records["a"] == RolloutRecord(
+            id="a", attempt=1, body=b'{"x": 1}', answers=[told("k/1", b'{"big":   1}', cookies=("s=1; Path=/",))]
+        )
+        assert again.records["b"].status == 200
+        assert not again.records["b"].stamped
+        assert again.answer("a", "k/1") == told("k/1", b'{"big":   1}', cookies=("s=1; Path=/",))
+        assert again.answer("a", "k/2") is None
+        assert (again.lineage, again.digest("a")) == (before[0], before[2])
+        assert again.mark > before[1]
+        assert again.epoch == 1
+        assert again.recovery.source == "log"
+        assert again.recovery.rollouts == 2
+        assert [(call.rollout, call.server, call.id) for call in again.recovery.in_doubt] == [("a", "model", "a#k/2")]
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_torn_last_line_is_trimmed_and_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first = opened(tmp_path)
+        first.dispatch("a", attempt=0, body=b"{}", stamped=True)
+        await first.answered("a", told("k/1"))
+        await first.answered("a", told("k/2"))
+        first.close()
+        log = tmp_path / "log"
+        log.write_bytes(log.read_bytes()[:-7])
+        again = opened(tmp_path)
+        assert [answer.key for answer in again.records["a"].answers] == ["k/1"]
+        assert any("torn" in note for note in again.recovery.notes)
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_line_costs_what_it_said_and_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first = opened(tmp_path)
+        for rollout in ("a", "b"):
+            first.dispatch(rollout, attempt=0, body=b"{}", stamped=True)
+            await first.answered(rollout, told("k/1", rollout.encode() * 40))
+            await first.answered(rollout, told("k/2"))
+        first.close()
+        log = tmp_path / "log"
+        content = log.read_bytes()
+        log.write_bytes(content.replace(b"a" * 40, b"a" * 39 + b"?"))
+        again = opened(tmp_path)
+        assert [answer.key for answer in again.records["a"].answers] == ["k/2"]
+        assert [answer.key for answer in again.records["b"].answers] == ["k/1", "k/2"]
+        assert [(r.id, r.tier) for r in again.recovery.listed] == [("a", "older")]
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_export_gives_what_has_changed_and_images_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        journal.dispatch("a", attempt=0, body=image(1), stamped=True)
+        await journal.answered("a", told("k/1", image(2)))
+        journal.dispatch("b", attempt=0, body=b"{}", stamped=True)
+        first = journal.export("", 0)
+        assert first.complete
+        assert {record.key for record in first.records} == {"a", "b"}
+        assert len(first.media) == 2
+        assert image(1) not in b"".join(record.data for record in first.records)
+        nothing = journal.export(first.lineage, first.mark)
+        assert (nothing.complete, nothing.records, nothing.media) == (False, [], {})
+
+        await journal.answered("a", told("k/2", image(3)))
+        journal.forget(["b"])
+        second = journal.export(first.lineage, first.mark)
+        assert {record.key: bool(record.data) for record in second.records} == {"a": True, "b": False}
+        assert len(second.media) == 1
+        journal.forget(["a"])
+        journal.dispatch("c", attempt=0, body=image(1), stamped=True)  # who carries records may have let it go
+        assert len(journal.export(second.lineage, second.mark).media) == 1
+        journal.close()
+
+        again = opened(tmp_path)
+        assert again.export(second.lineage, second.mark).complete
+        assert again.export(second.lineage, again.mark + 1).complete
+        assert again.export("another", again.mark).complete
+        assert not again.export(second.lineage, again.mark).complete
+        assert again.records["c"].body != image(1)
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_marks_grow_even_if_the_clock_goes_back(tmp_path: Path) -> None:
+    first = opened(tmp_path, at=5000.0)
+    first.dispatch("a", attempt=0, body=b"{}", stamped=True)
+    mark = first.mark
+    first.close()
+    again = opened(tmp_path, at=10.0)
+    assert again.mark > mark
+    again.close()
+
+
+def test_records_of_a_checkpoint_take_the_place_of_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        source = opened(tmp_path / "source")
+        source.dispatch("a", attempt=2, body=b"{}", stamped=True)
+        await source.answered("a", told("k/1", image(4)))
+        exported = source.export("", 0)
+        source.close()
+
+        target = opened(tmp_path / "target")
+        target.dispatch("z", attempt=0, body=b"{}", stamped=True)
+        mark = target.mark
+        target.replace([records.rollout(record.data) for record in exported.records], exported.media)
+        changed = target.export(target.lineage, mark)
+        assert {record.key: bool(record.data) for record in changed.records} == {"a": True, "z": False}
+        assert len(changed.media) == 1
+        target.close()
+        again = opened(tmp_path / "target")
+        assert set(again.records) == {"a"}
+        answer = again.answer("a", "k/1")
+        assert answer is not None
+        assert answer.result == image(4)
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_is_mostly_about_what_is_gone_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(journal_module, "_COMPACT_FROM", 1000)
+        journal = opened(tmp_path)
+        for rollout in ("a", "b"):
+            journal.dispatch(rollout, attempt=0, body=b"{}", stamped=True)
+            journal.asked(Asked(rollout=rollout, key="k/2", server="res", path="/tool"))
+            await journal.answered(rollout, told("k/1", rollout.encode() * 3000))
+        size = journal._log.size
+        journal.compact()
+        assert journal._log.size == size
+        await journal.adopt("run")
+        await journal.answered("b", told("k/3"))
+        journal.forget(["a"])
+        journal._dead *= 2
+        journal.compact()
+        assert journal._log.size < size
+        await journal.answered("b", told("k/4"))
+        before = (journal.digest("b"), journal.lineage)
+        journal.close()
+        again = opened(tmp_path)
+        assert set(again.records) == {"b"}
+        assert (again.digest("b"), again.lineage) == before
+        assert again.epoch == 1
+        assert [call.rollout for call in again.recovery.in_doubt] == ["b"]
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_folding_is_not_disturbed_by_lines_that_are_none() -> None:
+    foreign = records.encode(Began(number=1, session="s", path="/tool"))
+    lines = [
+        Line("r", records.encode(Finished(rollout="r", status=200, result=b"1"))),
+        Line("r", b"\xc1"),
+        Line("s", foreign),
+        Line("q", records.encode(WholeRollout(record=RolloutRecord(id="q", answers=[told("k")])))),
+        Line("q", records.encode(Dropped(rollout="q"))),
+        Line("q", records.encode(Asked(rollout="q", key="k", server="res", path="/tool"))),
+    ]
+    folded = fold(lines)
+    assert folded.rollouts == {"r": RolloutRecord(id="r", status=200, result=b"1"), "q": RolloutRecord(id="q")}
+    assert list(folded.asked) == [("q", "k")]
+    assert len(folded.unreadable) == 2
+    assert folded.unreadable[0][0] == "r"

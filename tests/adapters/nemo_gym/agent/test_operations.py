@@ -1,0 +1,191 @@
+"""What a coordinator has an agent do, over the control requests that it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.adapters.nemo_gym.agent.toys import Said, Toy, row
+from unbroken.adapters.nemo_gym import records
+from unbroken.adapters.nemo_gym.control import (
+    Activate,
+    Adopt,
+    Committed,
+    Drop,
+    Epoch,
+    Export,
+    Exported,
+    Nothing,
+    Prepare,
+    Prepared,
+    Quiesce,
+    Record,
+    Recovery,
+    Refusal,
+    Sessions,
+    Status,
+)
+from unbroken.adapters.nemo_gym.records import RolloutRecord
+
+
+async def two_turns(client: Any, request: Any) -> Any:
+    if request[0] == "/v1/responses":
+        for turn in range(2):
+            await client.post("model", "/v1/responses", json={"turn": turn})
+        return {}
+    await client.post("agent", "/v1/responses", json={})
+    return {"reward": (await client.post("res", "/verify", json={})).status / 200}
+
+
+class Turns:
+    """Servers that answer one call for each time that they are let."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.let: asyncio.Queue[None] = asyncio.Queue()
+
+    async def __call__(self, made: SimpleNamespace) -> Said:
+        self.asked.put_nowait(made.path)
+        await self.let.get()
+        return Said(made.path)
+
+
+def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        toy = Toy(tmp_path / "a", two_turns, turns)
+        assert await toy.control("adopt", Adopt(run="one")) == Epoch(epoch=1)
+        running = asyncio.create_task(toy.run(row()))
+        await turns.asked.get()
+
+        busy = await toy.control("quiesce", Quiesce(timeout=0.01))
+        assert isinstance(busy, Refusal)
+        assert busy.kind == "busy"
+        assert "r model/v1/responses" in busy.names[0]
+        assert len(busy.names) == 1  # the agent's call to itself is none
+        assert (await toy.control("status")).phase == "open"
+
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        while toy.agent.gate.is_open:
+            await asyncio.sleep(0)
+        turns.let.put_nowait(None)
+        assert await cut == Nothing()
+        waiting = asyncio.create_task(toy.run(row("later")))
+        exported: Exported = await toy.control("export", Export())
+        status: Status = await toy.control("status")
+        assert (status.phase, status.rollouts, status.in_flight) == ("quiesced", 1, ())
+        assert (exported.mark, exported.lineage) == (status.mark, status.lineage)
+        (record,) = exported.records
+        assert [answer.path for answer in records.rollout(record.data).answers] == ["/v1/responses"]
+        assert turns.asked.empty()
+
+        await toy.control("release")
+        for _ in range(6):
+            turns.let.put_nowait(None)
+        assert [json.loads(reply.body) for reply in await asyncio.gather(running, waiting)] == [{"reward": 1.0}] * 2
+        assert await toy.control("committed", Committed(mark=exported.mark)) == Nothing()
+        open_export = await toy.control("export", Export())
+        assert isinstance(open_export, Refusal)
+        await toy.control("quiesce", Quiesce(timeout=30))
+        later: Exported = await toy.control("export", Export(lineage=exported.lineage, mark=exported.mark))
+        assert not later.complete
+        assert {record.key for record in later.records} == {"r", "later"}
+        await toy.agent.close()
+
+        back = Toy(tmp_path / "b", two_turns, turns, opened=False)  # another machine: only the checkpoint is there
+        await back.control("adopt", Adopt(run="one"))
+        assert (await back.control("status")).phase == "closed"
+        prepared: Prepared = await back.control(
+            "prepare", Prepare(records=[record, Record(key="bad", data=b"?"), Record(key="r2", data=record.data)])
+        )
+        assert prepared.records == 1
+        assert [problem.key for problem in prepared.problems] == ["bad", "r2"]
+        assert not back.journal.records
+        recovery: Recovery = await back.control("activate", Activate())
+        assert (recovery.source, recovery.rollouts) == ("checkpoint", 1)
+        assert {r.id for r in recovery.listed} == {"bad", "r2"}
+        again = asyncio.create_task(back.run(row()))
+        await asyncio.sleep(0)
+        assert not back.calls
+        await back.control("release")
+        for _ in range(2):
+            turns.let.put_nowait(None)
+        assert json.loads((await again).body) == {"reward": 1.0}
+        status = await back.control("status")
+        assert (status.model_calls, status.replayed) == (1, 1)
+        assert [call.path for call in back.calls] == ["/v1/responses", "/v1/responses", "/verify"]
+        await back.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_older_coordinator_is_fenced_and_an_unknown_operation_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        toy = Toy(tmp_path, two_turns, Turns())
+        await toy.control("adopt", Adopt(run="one"))
+        await toy.control("adopt", Adopt(run="two"))
+        fenced = await toy.control("release", epoch=1)
+        assert isinstance(fenced, Refusal)
+        assert fenced.kind == "fenced"
+        assert (await toy.control("activate", Activate())).kind == "other"
+        assert (await toy.control("policy")).kind == "other"
+        await toy.agent.close()
+
+        again = Toy(tmp_path, two_turns, Turns())
+        assert again.journal.epoch == 2
+        await again.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_checkpoint_ends_the_rollouts_that_ran(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        toy = Toy(tmp_path, two_turns, turns)
+        running = asyncio.create_task(toy.run(row()))
+        await turns.asked.get()
+        await toy.control("prepare", Prepare())
+        assert (await toy.control("activate", Activate())).kind == "other"
+        turns.let.put_nowait(None)
+        await turns.asked.get()
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        while toy.agent.gate.is_open:
+            await asyncio.sleep(0)
+        turns.let.put_nowait(None)
+        await cut
+        await toy.control("prepare", Prepare(records=[Record(key="x", data=records.encode(RolloutRecord(id="x")))]))
+        await toy.control("activate", Activate())
+        stopped = await running
+        assert stopped.status == 409
+        assert set(toy.journal.records) == {"x"}
+        await toy.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_dropped_is_gone_and_the_others_are_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        toy = Toy(tmp_path, two_turns, turns)
+        for _ in range(6):
+            turns.let.put_nowait(None)
+        await toy.run(row("a"))
+        await toy.run(row("b"), attempt=1)
+        summaries: Sessions = await toy.control("digests")
+        told = {summary.id: summary for summary in summaries.sessions}
+        assert {i: (s.attempt, s.revision, s.status, s.last) for i, s in told.items()} == {
+            "a": (0, 4, "finished", "/verify"),
+            "b": (1, 4, "finished", "/verify"),
+        }
+        assert told["a"].digest == told["b"].digest
+        await toy.control("drop", Drop(rollouts=["a"]))
+        assert [s.id for s in (await toy.control("sessions")).sessions] == ["b"]
+        await toy.agent.close()
+        again = Toy(tmp_path, two_turns, turns)
+        assert set(again.journal.records) == {"b"}
+        await again.agent.close()
+
+    asyncio.run(scenario())

@@ -220,13 +220,18 @@ class Participant:
     def capability(self) -> Capability:
         return self.states.capability
 
+    @property
+    def _has_states(self) -> bool:
+        """Whether to try: a server that was found to be `replay` may have sessions that can be captured all the same."""
+        return self.options.capability != "replay" and self.capability not in {"drain_only", "restart_only"}
+
     def lock(self, session: str) -> asyncio.Lock:
         """Return the lock under which a session is used."""
         return self._locks.setdefault(session, asyncio.Lock())
 
     def save_state(self, record: SessionRecord) -> int:
         """Read out a session's state and append it to the log; return the ticket, 0 if it has none that can be had."""
-        state = self.states.capture(record.id)
+        state = self.states.capture(record.id) if self._has_states else None
         self.book.set_state(record, state)
         if state is None:
             return 0

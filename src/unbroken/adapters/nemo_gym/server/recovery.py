@@ -77,7 +77,12 @@ class _Found:
     states: list[tuple[int, Encoded]] = field(default_factory=list[tuple[int, Encoded]])
     reasons: list[str] = field(default_factory=list[str])
     lost: bool = False
-    """Whether a call was executed whose answer cannot be read."""
+    """Whether a call may have been executed of which nothing can be read."""
+
+    @property
+    def newest(self) -> int:
+        """The newest call that is heard of."""
+        return max([self.record.revision, *self.calls, *(revision for revision, _ in self.states)])
 
 
 class _Reading:
@@ -86,7 +91,10 @@ class _Reading:
     def __init__(self) -> None:
         self.plan = Plan()
         self.found: dict[str, _Found] = {}
-        self.pending: dict[int, Began] = {}
+        self.pending: dict[int, tuple[Began, int]] = {}
+        """Calls without an answer so far, and which revision it would have made."""
+        self.of_earlier: set[int] = set()
+        """Numbers of those that an earlier process had begun."""
 
     def take(self, line: Line) -> None:
         try:
@@ -96,7 +104,8 @@ class _Reading:
             return
         match entry:
             case Began():
-                self.pending[entry.number] = entry
+                known = self.found.get(entry.session)
+                self.pending[entry.number] = entry, (known.newest if known else 0) + 1
                 self.plan.number = max(self.plan.number, entry.number)
                 self._raise_attempt(entry)
             case Ended():
@@ -112,6 +121,7 @@ class _Reading:
             case Started():
                 self.plan.lineage, self.plan.mark = entry.lineage, entry.mark
                 self.plan.epoch = max(self.plan.epoch, entry.epoch)
+                self.of_earlier.update(self.pending)
             case Adopted():
                 self.plan.epoch, self.plan.run = entry.epoch, entry.run
             case _:
@@ -131,10 +141,10 @@ class _Reading:
         found = self._of(ended.session)
         found.record.revision = max(found.record.revision, ended.revision)
         self.plan.order = max(self.plan.order, ended.order)
-        began = self.pending.pop(ended.number, None)
-        if began is None:
+        if ended.number not in self.pending:
             found.reasons.append(f"what call {ended.revision} was asked cannot be read")
             return
+        began, _ = self.pending.pop(ended.number)
         self._raise_attempt(began)
         found.calls[ended.revision] = Call(
             id=began.id,
@@ -168,22 +178,23 @@ def plan_log(lines: Iterable[Line], damaged: Sequence[Damaged] = (), *, capabili
     reading = _Reading()
     for line in lines:
         reading.take(line)
-    for line in damaged:
-        if (found := reading.found.get(line.label)) is not None:
-            found.reasons.append(f"a line of it is damaged: {line.what}")
+    for bad in damaged:
+        if (found := reading.found.get(bad.label)) is not None:
+            found.reasons.append(f"a line of it is damaged: {bad.what}")
         else:
-            reading.plan.notes.append(
-                f"a damaged line of {line.label or 'somebody'} was left out: {line.what}"
-            )
-    anybody = any(line.label not in reading.found for line in damaged)
-    for began in reading.pending.values():
+            whose = bad.label or "somebody"
+            reading.plan.notes.append(f"a damaged line of {whose} was left out: {bad.what}")
+    anybody = any(bad.label not in reading.found for bad in damaged)
+    spoilt = {bad.label for bad in damaged}
+    for number, (began, revision) in reading.pending.items():
         found = reading.found.get(began.session)
-        if found is not None and (anybody or any("damaged" in reason for reason in found.reasons)):
+        if found is not None and found.newest < revision and (anybody or began.session in spoilt):
             found.lost = True
             found.reasons.append(f"a call of {began.path} may have been answered in a damaged line")
-        reading.plan.in_doubt.append(
-            InFlight(path=began.path, id=began.id, rollout=began.rollout, session=began.session)
-        )
+        if number not in reading.of_earlier:
+            reading.plan.in_doubt.append(
+                InFlight(path=began.path, id=began.id, rollout=began.rollout, session=began.session)
+            )
     for found in reading.found.values():
         reading.plan.sessions.append(_comeback(found, capability))
     return reading.plan
@@ -224,7 +235,7 @@ def older(comeback: Comeback, lines: Iterable[Line]) -> list[Trial]:
 def _comeback(found: _Found, capability: Capability) -> Comeback:
     record = found.record
     calls = [found.calls[revision] for revision in sorted(found.calls)]
-    revision = max([record.revision, *(call.revision for call in calls), *(r for r, _ in found.states)])
+    revision = found.newest
     record.calls, record.revision = calls, revision
     record.state, record.state_revision = None, -1
     back = Comeback(record, [], list(found.reasons))

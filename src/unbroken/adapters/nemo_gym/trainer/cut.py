@@ -22,7 +22,7 @@ from unbroken.errors import Fenced, ServerMissing, UnbrokenError
 STOPPING: tuple[Role, ...] = ("agent", "model", "resources")
 STARTING: tuple[Role, ...] = ("resources", "model", "agent")
 RELEASE_WITHIN = 5.0
-"""Seconds that opening a server again may take, beside `sync_timeout`: it must be tried in any case."""
+"""Seconds that opening a server again may take at most: it must be tried even when the time for the cut is over."""
 
 _T = TypeVar("_T")
 
@@ -77,9 +77,9 @@ def cut(
             together(stop, fleet.get(role, ()))
         parts = together(take, [remote for role in STOPPING for remote in fleet.get(role, ())])
     except BaseException as error:
-        _raise_with(error, _release(fleet, told))
+        _raise_with(error, _release(fleet, told, within=timeout))
         raise
-    if stuck := _release(fleet, told):
+    if stuck := _release(fleet, told, within=timeout):
         raise ServerMissing(
             f"The cut is taken, but not every server goes on: {'; '.join(map(str, stuck))}",
             servers=_servers_of(stuck),
@@ -120,18 +120,21 @@ def release(fleet: Mapping[Role, Sequence[Remote]]) -> None:
         ServerMissing: some could not be told so.
         Fenced: another coordinator has taken a server over.
     """
-    stuck = _release(fleet, [remote for remotes in fleet.values() for remote in remotes])
+    every = [remote for remotes in fleet.values() for remote in remotes]
+    stuck = _release(fleet, every, within=RELEASE_WITHIN)
     if stuck:
         raise stuck[0]
 
 
-def _release(fleet: Mapping[Role, Sequence[Remote]], told: Sequence[Remote]) -> list[UnbrokenError]:
+def _release(
+    fleet: Mapping[Role, Sequence[Remote]], told: Sequence[Remote], *, within: float
+) -> list[UnbrokenError]:
     """Open servers in their order, and return what went wrong. Nobody is left out because of another."""
     failed: list[UnbrokenError] = []
 
     def start(remote: Remote) -> UnbrokenError | None:
         try:
-            remote.release(timeout=RELEASE_WITHIN)
+            remote.release(timeout=min(within, RELEASE_WITHIN))
         except UnbrokenError as error:
             return error
         return None

@@ -81,6 +81,16 @@ class Dispatcher:
             self._waiting.put(None)
 
     def _work(self) -> None:
+        try:
+            self._take_turns()
+        finally:
+            with self._changed:
+                self._threads.remove(threading.current_thread())
+                if not self._threads and self._client is not None:
+                    self._client.close()
+                    self._client = None
+
+    def _take_turns(self) -> None:
         while (rollout := self._waiting.get()) is not None and not self._closed.is_set():
             try:
                 self._carry_out(rollout)

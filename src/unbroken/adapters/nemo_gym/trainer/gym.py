@@ -383,7 +383,7 @@ class Gym:
     def _begin(self) -> None:
         """Begin a run anew: what another one has left on the servers would be taken for this one's."""
         with self._changed:
-            own = set(self._ledger.kept())
+            own = set(self._ledger.ids())
         left: set[str] = set()
         for remote in self._fleet.of("agent", "resources"):
             agent = remote in self._fleet.of("agent")

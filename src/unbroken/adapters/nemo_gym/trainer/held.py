@@ -5,16 +5,13 @@ Not promised: media that no record names any more. They go when the segments are
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from unbroken.adapters.nemo_gym.control import Exported, Status
+from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.trainer.cut import Since
 from unbroken.adapters.nemo_gym.trainer.payload import ServerPart
 from unbroken.adapters.nemo_gym.trainer.segments import Segments
-
-_DIGEST = re.compile(rb"[0-9a-f]{64}")
-
 
 class Held:
     """The records of one server up to a mark of its log."""
@@ -50,7 +47,7 @@ class Held:
 
     def media_of(self, record: bytes) -> Mapping[str, bytes]:
         """Return the media that a record names."""
-        return {digest: data for digest, data in self._media.items() if digest.encode() in record}
+        return {digest: self._media[digest] for digest in Media.named(record) if digest in self._media}
 
     def part(self, status: Status) -> ServerPart:
         """Return what a checkpoint carries."""
@@ -67,6 +64,6 @@ class Held:
         blobs = self._segments.blobs()
         first = blobs[0] if blobs else b""
         if self._media and first is not self._first:  # merged: only now may a name be gone for good
-            named = {match.decode() for blob in blobs for match in _DIGEST.findall(blob)}
-            self._media = {d: data for d, data in self._media.items() if d in named or len(d) != 64}
+            named = {digest for blob in blobs for digest in Media.named(blob)}
+            self._media = {digest: data for digest, data in self._media.items() if digest in named}
         self._first = first

@@ -72,9 +72,13 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _State(msgspec.Struct, kw_only=True):
+    """`completed` counts the rollouts with a reward, and `rewards` is the sum of these: for people."""
+
     version: int
     round: int
     finished: int
+    completed: int = 0
+    rewards: float = 0.0
     entries: list[Entry]
 
 
@@ -87,6 +91,8 @@ class Ledger:
     def __init__(self) -> None:
         self._round = 0
         self._finished = 0
+        self._completed = 0
+        self._rewards = 0.0
         self._entries: dict[str, Entry] = {}
         self._consumed: list[str] = []
         """Were handed out before the newest capture, and are still kept by the servers."""
@@ -110,6 +116,7 @@ class Ledger:
             )
         found = cls()
         found._round, found._finished = state.round, state.finished
+        found._completed, found._rewards = state.completed, state.rewards
         found._entries = {entry.id: entry for entry in state.entries}
         return found
 
@@ -124,6 +131,8 @@ class Ledger:
             version=_VERSION,
             round=self._round,
             finished=self._finished,
+            completed=self._completed,
+            rewards=self._rewards,
             entries=list(self._entries.values()),
         )
         return msgspec.msgpack.encode(state)
@@ -211,6 +220,8 @@ class Ledger:
             raise InternalError(f"Rollout {rollout} would be completed with the reward {reward}.")
         entry.reward, entry.response = reward, response
         entry.policy_versions = tuple(policy_versions)
+        self._completed += 1
+        self._rewards += reward
         self._finish(entry, "completed")
         return True
 
@@ -235,6 +246,10 @@ class Ledger:
     def open(self) -> list[str]:
         """Return the rollouts that are not finished."""
         return [e.id for e in self._entries.values() if e.progress in ("waiting", "dispatched")]
+
+    def ids(self) -> list[str]:
+        """Return all rollouts that are in the ledger."""
+        return list(self._entries)
 
     def kept(self) -> list[str]:
         """Return all rollouts that were not handed out."""
@@ -296,14 +311,16 @@ class Ledger:
 def _rollout(entry: Entry) -> Rollout:
     if entry.outcome is None:
         raise InternalError(f"Rollout {entry.id} has no outcome.")
+    row: dict[str, Any] = json.loads(entry.row)
     response = json.loads(entry.response) if entry.response else None
+    stamped = (str(row[words.POLICY_KEY]),) if words.POLICY_KEY in row else ()
     return Rollout(
         id=entry.id,
-        row=json.loads(entry.row),
+        row=row,
         attempt=entry.attempt,
         outcome=entry.outcome,
         reward=entry.reward,
         response=response if isinstance(response, dict) else None,
         error=entry.error,
-        policy_versions=entry.policy_versions,
+        policy_versions=entry.policy_versions or stamped,
     )

@@ -1,0 +1,143 @@
+"""One moment for all servers: in their order, with everybody released, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from unbroken.adapters.nemo_gym import records
+from unbroken.adapters.nemo_gym.trainer.cut import cut
+from unbroken.adapters.nemo_gym.trainer.fleet import Fleet
+from unbroken.errors import Fenced, ServerMissing
+
+from .stand_in import TOKEN, Stack
+
+
+@pytest.fixture
+def fleet(stack: Stack) -> Iterator[Fleet]:
+    found = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    found.adopt("run")
+    yield found
+    found.close()
+
+
+def test_agents_stop_first_and_go_on_last(
+    stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    for server in stack.servers:
+        for operation in ("quiesce", "export", "release"):
+            done = getattr(server, f"do_{operation}")
+
+            def tell(given: object, what: str = f"{operation} {server.name}", done: object = done) -> object:
+                order.append(what)
+                return done(given)  # type: ignore[operator]
+
+            monkeypatch.setattr(server, f"do_{operation}", tell)
+    assert set(cut(fleet.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+    assert order[:3] == ["quiesce agent", "quiesce policy", "quiesce res"]
+    assert sorted(order[3:6]) == ["export agent", "export policy", "export res"]
+    assert order[6:] == ["release res", "release policy", "release agent"]
+
+
+def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Fleet) -> None:
+    """Four clients count up; what a cut holds is what was answered before it, and nothing half-way."""
+    answered = dict.fromkeys(("a", "b", "c", "d"), 0)
+    over = threading.Event()
+    failures: list[BaseException] = []
+    for session in answered:
+        stack.resources.put(session, {"total": 0, "steps": 0})
+
+    def client(session: str) -> None:
+        try:
+            while not over.is_set():
+                reply = httpx.post(
+                    f"{stack.resources.url}/step", json={"session": session, "add": 1}, trust_env=False
+                )
+                assert reply.status_code == 200
+                answered[session] += 1
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    clients = [threading.Thread(target=client, args=(session,)) for session in answered]
+    for thread in clients:
+        thread.start()
+    try:
+        for _ in range(20):
+            before = dict(answered)
+            part = cut(fleet.by_role, {}, timeout=20)["res"]
+            after = dict(answered)
+            assert part.status.phase == "quiesced"
+            for record in part.exported.records:
+                found = records.session(record.data)
+                assert found.state is not None
+                steps = json.loads(found.state.data)["steps"]
+                # A client counts an answer only after it came, so it may be one behind.
+                assert before[record.key] <= steps <= after[record.key] + 1
+    finally:
+        over.set()
+        for thread in clients:
+            thread.join()
+    assert failures == []
+    assert {k: json.loads(r.state.data)["steps"] for k, r in stack.resources.kept.items()} == answered
+
+
+def test_who_does_not_answer_is_named_and_the_others_go_on(stack: Stack, fleet: Fleet) -> None:
+    stack.model.deaf.set()
+    with pytest.raises(ServerMissing, match="policy did not answer 'quiesce' in time") as found:
+        cut(fleet.by_role, {}, timeout=0.3)
+    assert found.value.servers == ("policy",)
+    assert stack.agent.phase == "open"
+    assert stack.resources.phase == "open"
+    assert "quiesce" not in stack.resources.asked
+    stack.model.deaf.clear()
+    assert set(cut(fleet.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+
+
+def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def before(*_: object) -> None:
+        arrived.set()
+        go_on.wait(30)
+
+    stack.model.before = before
+    body = {"rollout": "r-1", "prompt": 1, "turn": 0, "weight": 0}
+    thread = threading.Thread(
+        target=lambda: httpx.post(
+            f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False
+        )
+    )
+    thread.start()
+    assert arrived.wait(10)
+    with pytest.raises(ServerMissing, match=r"Under way: r-1 /v1/responses"):
+        cut(fleet.by_role, {}, timeout=0.3)
+    assert [server.phase for server in stack.servers] == ["open", "open", "open"]
+    go_on.set()
+    thread.join()
+
+
+def test_an_interruption_releases_all(
+    stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.get("res"), "export", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cut(fleet.by_role, {}, timeout=10)
+    assert [server.phase for server in stack.servers] == ["open", "open", "open"]
+
+
+def _interrupt(**_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_server_that_another_trainer_has_stops_the_cut(stack: Stack, fleet: Fleet) -> None:
+    other = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    other.adopt("another run")
+    with pytest.raises(Fenced):
+        cut(fleet.by_role, {}, timeout=10)
+    cut(other.by_role, {}, timeout=10)
+    other.close()

@@ -1,0 +1,299 @@
+"""Rollouts on servers that fail in every way: what is a result, what is sent again, and what is neither."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unbroken
+from unbroken.adapters.nemo_gym import words
+from unbroken.errors import ConfigError, Fenced, ServerMissing
+from unbroken.nemo_gym import Gym, RolloutWarning
+
+from .stand_in import TOKEN, Agent, Crash, Reply, Resources, Stack
+
+
+@pytest.fixture
+def gym(stack: Stack) -> Iterator[Gym]:
+    with Gym(stack.urls, token=TOKEN, sync_timeout=10, patience=20) as found:
+        yield found
+
+
+def rows(count: int = 3) -> list[dict[str, Any]]:
+    return [{"prompt": 10 + i, "weight": 0.5} for i in range(count)]
+
+
+def test_rollouts_come_back_in_the_order_of_their_rows(gym: Gym) -> None:
+    found = gym.collect(rows(8), policy_version="v1")
+    assert [r.row["prompt"] for r in found] == list(range(10, 18))
+    assert [r.id for r in found] == [f"0-{i}" for i in range(8)]
+    assert {r.outcome for r in found} == {"completed"}
+    assert all(r.response is not None and r.reward == r.response["reward"] for r in found)
+    assert {r.policy_versions for r in found} == {("v1",)}
+
+
+def test_the_model_is_told_its_version_when_it_changes(stack: Stack, gym: Gym) -> None:
+    for version in (1, 1, 2):
+        gym.collect(rows(1), policy_version=version)
+    assert stack.model.policies == ["1", "2"]
+
+
+def test_nothing_is_asked_before_the_first_rollout(stack: Stack, gym: Gym) -> None:
+    assert stack.agent.asked == []
+    gym.collect(rows(1))
+    assert stack.agent.asked[:3] == ["status", "adopt", "release"]
+
+
+def test_an_infrastructure_that_fails_is_never_a_reward_of_zero(stack: Stack, gym: Gym) -> None:
+    """H1: the connection breaks in the middle of a rollout. It is sent again, under the next attempt."""
+
+    def lost(rollout: str, attempt: int) -> Reply | None:
+        if rollout == "0-1" and attempt == 0:
+            raise Crash
+        return None
+
+    stack.agent.instead = lost
+    found = gym.collect(rows())
+    assert [(r.attempt, r.outcome) for r in found] == [(0, "completed"), (1, "completed"), (0, "completed")]
+    assert all(r.reward for r in found)
+
+
+def test_one_that_is_lost_each_time_is_unresolved_and_named(stack: Stack, gym: Gym) -> None:
+    def lost(rollout: str, attempt: int) -> Reply | None:
+        if rollout == "0-1":
+            raise Crash
+        return None
+
+    stack.agent.instead = lost
+    with pytest.warns(RolloutWarning, match=r"1 of 3 rollouts have no reward.*0-1 \(unresolved\)"):
+        found = gym.collect(rows())
+    assert [(r.outcome, r.reward is None) for r in found] == [
+        ("completed", False), ("unresolved", True), ("completed", False),
+    ]  # fmt: skip
+    assert [attempt for rollout, attempt in stack.agent.runs if rollout == "0-1"] == [0, 1, 2]
+
+
+def test_what_the_agents_own_code_raises_is_failed_at_once(stack: Stack, gym: Gym) -> None:
+    stack.agent.instead = lambda rollout, attempt: (500, {}, b"KeyError: 'x'")
+    with pytest.warns(RolloutWarning):
+        (found,) = gym.collect(rows(1))
+    assert (found.outcome, found.reward, found.error) == ("failed", None, "HTTP 500: KeyError: 'x'")
+    assert len(stack.agent.runs) == 1
+
+
+def test_after_a_lost_session_the_agent_begins_anew(stack: Stack, gym: Gym) -> None:
+    """The resources server is another one since: what the agent has written down leads nowhere."""
+
+    def forgetful(rollout: str, number: int) -> None:
+        if number == 2:
+            stack.resources.kept.clear()
+
+    stack.model.before = forgetful
+    (found,) = gym.collect(rows(1))
+    assert (found.attempt, found.outcome) == (1, "completed")
+    assert stack.model.calls == {"0-0": 4}  # two, and two again
+    assert found.response is not None
+    assert found.response["response"]["state"]["steps"] == 2
+
+
+def test_a_later_attempt_of_a_process_that_was_killed_is_caught_up_with(stack: Stack, gym: Gym) -> None:
+    stack.agent.instead = lambda rollout, attempt: (
+        (409, {words.REFUSED: "stale attempt"}, b"older") if attempt < 7 else None
+    )
+    (found,) = gym.collect(rows(1))
+    assert (found.attempt, found.outcome) == (7, "completed")
+
+
+def test_a_server_that_is_down_is_waited_for(stack: Stack) -> None:
+    agent = Agent("late", resources=stack.resources, model=stack.model)
+    port = agent.port
+    with Gym({**stack.urls, "late": agent.url}, agent="late", token=TOKEN, patience=20) as gym:
+        gym.collect(rows(1))
+        agent.stop()
+        ids = gym.submit(rows(2))
+        again = Agent("late", resources=stack.resources, model=stack.model, port=port)
+        found = gym.take(2)
+        assert sorted(r.id for r in found) == ids
+        assert {r.outcome for r in found} == {"completed"}
+        again.stop()
+
+
+def test_it_is_not_waited_for_without_end(stack: Stack) -> None:
+    agent = Agent("gone", resources=stack.resources, model=stack.model)
+    with Gym({**stack.urls, "gone": agent.url}, agent="gone", token=TOKEN, patience=0.2) as gym:
+        gym.collect(rows(1))
+        agent.stop()
+        with pytest.warns(RolloutWarning, match="could not be reached for 0.2 s"):
+            (found,) = gym.collect(rows(1))
+    assert (found.outcome, found.reward) == ("unresolved", None)
+
+
+def test_take_gives_what_is_done_and_once(stack: Stack, gym: Gym) -> None:
+    ids = gym.submit(rows(3))
+    first = gym.take(2)
+    second = gym.take(1)
+    assert sorted(r.id for r in (*first, *second)) == ids
+    with pytest.raises(ConfigError, match="1 rollouts are to be taken and 0 are there"):
+        gym.take(1)
+
+
+def test_take_with_a_timeout_gives_what_is_there(stack: Stack, gym: Gym) -> None:
+    go_on = threading.Event()
+    stack.model.before = lambda rollout, number: None if rollout != "0-1" else _wait(go_on)
+    gym.submit(rows(2))
+    assert [r.id for r in gym.take(1)] == ["0-0"]
+    assert gym.take(1, timeout=0.05) == []
+    go_on.set()
+    assert [r.id for r in gym.take(1)] == ["0-1"]
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait(30)
+
+
+def test_a_row_may_name_its_agent(stack: Stack) -> None:
+    other = Agent("other", resources=stack.resources, model=stack.model)
+    with Gym({**stack.urls, "other": other.url}, token=TOKEN) as gym:
+        with pytest.raises(ConfigError, match="A row names no agent"):
+            gym.collect(rows(1))
+        with pytest.raises(ConfigError, match="'res' is no agent here"):
+            gym.collect(rows(1), agent="res")
+        gym.collect([{"prompt": 1, "agent_ref": {"type": "responses_api_agents", "name": "other"}}])
+        gym.collect(rows(1), agent="agent")
+    assert (len(other.runs), len(stack.agent.runs)) == (1, 1)
+    other.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"sync_timeout": -1}, "sync_timeout=-1"),
+        ({"max_attempts": 0}, "max_attempts=0"),
+        ({"agent": "nobody"}, "no server 'nobody'"),
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Gym({"res": "http://127.0.0.1:1"}, token=TOKEN, **options)
+
+
+def test_without_servers_there_is_no_gym() -> None:
+    with pytest.raises(ConfigError, match="no servers"):
+        Gym({}, token=TOKEN)
+
+
+def test_what_servers_keep_can_be_looked_at(stack: Stack, gym: Gym) -> None:
+    gym.collect(rows(2))
+    assert {name: sorted(s.id for s in found) for name, found in gym.sessions().items()} == {
+        "agent": ["0-0", "0-1"], "res": ["0-0", "0-1"],
+    }  # fmt: skip
+    assert set(gym.digests()) == {"res"}
+    assert gym.digests()["res"]["0-0"] != gym.digests()["res"]["0-1"]
+    assert gym.status()["policy"].role == "model"
+
+
+CONFIG = {
+    "head_server": {"host": "127.0.0.1", "port": 11000},
+    "res": {"resources_servers": {"counter": {"host": "0.0.0.0", "port": 12001, "domain": "agent"}}},  # noqa: S104
+    "agent": {"responses_api_agents": {"simple_agent": {"host": "10.0.0.7", "port": 12002}}},
+    "policy": {"responses_api_models": {"vllm_model": {"host": "10.0.0.8", "port": 12003}}},
+}
+
+
+def test_servers_are_found_in_the_configuration_of_nemo_gym() -> None:
+    with Gym.from_config(CONFIG, leave_out=["policy"], token=TOKEN) as gym:
+        found = {name: remote.url for name, remote in gym._fleet.remotes.items()}
+    assert found == {"res": "http://127.0.0.1:12001", "agent": "http://10.0.0.7:12002"}
+    with pytest.raises(ConfigError, match="no server in this configuration"):
+        Gym.from_config({"head_server": {}}, token=TOKEN)
+    with pytest.raises(ConfigError, match="res has no host or port"):
+        Gym.from_config({"res": {"resources_servers": {"counter": {"host": "h"}}}}, token=TOKEN)
+
+
+def test_servers_are_found_by_the_head_server() -> None:
+    class Head(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            # As FastAPI gives a text: YAML in a JSON string. JSON is YAML.
+            self.wfile.write(json.dumps(json.dumps(CONFIG)).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Head) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_address[1]}"
+            with Gym.from_head(address, token=TOKEN) as gym:
+                assert sorted(gym._fleet.remotes) == ["agent", "policy", "res"]
+        finally:
+            server.shutdown()
+            thread.join()
+    with pytest.raises(ServerMissing, match="head server"):
+        Gym.from_head(address, token=TOKEN)
+
+
+def test_a_session_moves_with_its_state(stack: Stack) -> None:
+    target = Resources("spare")
+    with Gym({**stack.urls, "spare": target.url}, token=TOKEN) as gym:
+        stack.resources.put("s", {"total": 5, "steps": 2})
+        gym.migrate("s", source="res", target="spare")
+        assert "s" not in stack.resources.kept
+        assert target.digest(target.kept["s"]) == '{"total": 5, "steps": 2}'
+        with pytest.raises(ServerMissing, match="no session s"):
+            gym.migrate("s", source="res", target="spare")
+        with pytest.raises(ConfigError, match="no server 'nowhere'"):
+            gym.migrate("s", source="res", target="nowhere")
+    target.stop()
+
+
+def test_a_session_that_is_not_received_stays_and_may_move_later(stack: Stack) -> None:
+    target = Resources("spare")
+    with Gym({**stack.urls, "spare": target.url}, token=TOKEN) as gym:
+        stack.resources.put("s", {"total": 5, "steps": 2})
+        target.spoilt.add("s")
+        with pytest.raises(ServerMissing, match="cannot be read"):
+            gym.migrate("s", source="res", target="spare")
+        assert "s" in stack.resources.kept
+        assert "s" not in target.kept
+        target.spoilt.clear()
+        gym.migrate("s", source="res", target="spare")
+        assert "s" in target.kept
+    target.stop()
+
+
+def test_an_interrupted_collection_is_given_up(stack: Stack, gym: Gym, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(ids: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gym, "_wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            gym.collect(rows(2))
+    assert [r.id for r in gym.collect(rows(1))] == ["1-0"]
+    assert gym._ledger.kept() == []
+
+
+def test_the_newer_of_two_trainers_is_obeyed(stack: Stack, tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "first", every=1, quiet=True)
+    with Gym(stack.urls, token=TOKEN) as first, Gym(stack.urls, token=TOKEN) as second:
+        run.track(gym=first)
+        steps = iter(run.steps(5))
+        next(steps)
+        second.collect(rows(1))
+        with pytest.raises(Fenced):
+            for _ in steps:
+                pass
+        assert [r.outcome for r in second.collect(rows(1))] == ["completed"]
+        with pytest.raises(unbroken.UnbrokenError):
+            run.close()
+            next(steps)

@@ -131,7 +131,7 @@ class Media:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
             return match[0]
-        if len(text) < LEAST or base64.b64encode(data) != text:
+        if base64.b64encode(data) != text:
             return match[0]  # more than one text stands for the same data, and this is not the usual one
         return b'"unbroken-media:' + self.put(data).encode() + b";" + match["mime"]
 

@@ -7,7 +7,6 @@ calls; so does the first, which is the oracle; a third that gets nothing answers
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from unbroken.adapters.nemo_gym.sessions.registry import config_hash, tools_of
 from unbroken.adapters.nemo_gym.sessions.states import SessionStates
 
 KEY = b"k" * 32
-ROW = {"responses_create_params": {"input": []}}
+ROW: dict[str, Any] = {"responses_create_params": {"input": []}}
 BOARD = {**ROW, "seed": 3}
 
 
@@ -53,7 +52,11 @@ class Case:
 
 
 PATIENT = {
-    "environment": {"patients": {"P1": {"name": "Ann", "chart_notes": ""}}, "appointments": {}, "messages": []}
+    "environment": {
+        "patients": {"P1": {"name": "Ann", "chart_notes": ""}},
+        "appointments": {},
+        "messages": [],
+    }
 }
 FOLLOW = {"follow_ups": ["one", "two", "three"], "expected_answer": "end"}
 MAIL = {"recipient": "a@b.com", "subject": "Zebra", "body": "striped"}
@@ -142,7 +145,7 @@ class Users:
 
 def session_of(cookies: dict[str, str]) -> str:
     (cookie,) = cookies.values()
-    return json.loads(base64.b64decode(cookie.strip('"').split(".")[0]))["session_id"]
+    return str(json.loads(base64.b64decode(cookie.strip('"').split(".")[0]))["session_id"])
 
 
 def class_of(module: str, name: str) -> Any:
@@ -265,7 +268,7 @@ def test_sessions_of_tools_over_mcp(open_client: Callable[[Any], TestClient]) ->
     assert len(server2.session_id_to_state[session]["weather_calls"]) == 2
     assert client.post("/mcp", json=call, headers=headers).status_code == 200
     assert states2.digest(session) == states.digest(session)
-    assert [tool for tool in tools_of(server, app) if tool.method == "MCP"][0].name == "get_weather"
+    assert [tool.name for tool in tools_of(server, app) if tool.method == "MCP"] == ["get_weather"]
 
 
 def test_a_server_with_a_process_for_each_session_says_so(open_client: Callable[[Any], TestClient]) -> None:
@@ -340,7 +343,10 @@ def test_the_same_in_another_process() -> None:
         "print(config_hash(server), *(tool.schema for tool in tools_of(server, app)))\n"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program, __file__.rpartition("/")[0]], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, __file__.rpartition("/")[0]],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     server, app = build(class_of("example_session_state_mgmt", "StatefulCounterResourcesServer"))
     expected = [config_hash(server), *(tool.schema for tool in tools_of(server, app))]

@@ -14,12 +14,17 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import msgspec
 from blake3 import blake3
 
 from unbroken.adapters.nemo_gym.sessions.live import LOCKS, kind_of, name_of
 
 NOTHING: Mapping[int, str] = {}
 _PROTOCOL = 4
+_MANY = 8
+_SIMPLE = frozenset({str, int, bool, type(None)})
+"""Of these a long list is digested as JSON, which says the same and is quick."""
+_encode = msgspec.json.Encoder().encode
 
 
 class TooLarge(Exception):
@@ -119,8 +124,7 @@ class _Walk:
             self._items(value, clock=clock)
         elif cls is list:
             self._tag("[", str(len(value)))
-            for item in value:
-                self.add(item, clock=clock)
+            self._entries(value, clock=clock)
         elif cls is set:
             self._tag("z", "")
             self._unordered(value)
@@ -204,6 +208,19 @@ class _Walk:
             self.add(key)
             self.add(item, clock=clock or (bool(clocks) and type(key) is str and key in clocks))
 
+    def _entries(self, values: list[Any], *, clock: bool) -> None:
+        if len(values) >= _MANY and _SIMPLE.issuperset(map(type, values)):
+            try:
+                data = _encode(values)
+            except (UnicodeEncodeError, OverflowError, ValueError):
+                pass
+            else:
+                self._parts += len(values)
+                self._put(b"J", data)
+                return
+        for item in values:
+            self.add(item, clock=clock)
+
     def _unordered(self, values: Iterable[object]) -> None:
         digests = sorted(digest_of(value, external=self._external, clocks=self._clocks) for value in values)
         self._tag("#", " ".join(digests))
@@ -211,9 +228,9 @@ class _Walk:
     def _array(self, value: Any, cls: type) -> None:
         self._tag("A", f"{name_of(cls)} {value.dtype.str} {value.shape}")
         if value.dtype.hasobject:
-            for item in value.ravel().tolist():
-                self._kept.append(item)
-                self.add(item)
+            items = value.ravel().tolist()
+            self._kept.append(items)
+            self._entries(items, clock=False)
         else:
             self._put(b"a", value.tobytes())
 

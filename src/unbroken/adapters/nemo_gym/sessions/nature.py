@@ -21,6 +21,13 @@ _MUTATORS = frozenset({
     "append", "add", "update", "setdefault", "pop", "popitem", "clear", "extend", "insert", "remove", "discard", "put",
     "put_nowait", "move_to_end", "appendleft", "popleft",
 })  # fmt: skip
+_READERS = frozenset({
+    "get", "keys", "values", "items", "copy", "index", "count", "format", "join", "split", "strip", "lower", "replace", "encode",
+    "startswith", "endswith", "render", "len", "sorted", "list", "tuple", "set", "dict", "str", "isinstance", "enumerate", "any",
+    "all", "sum", "min", "max", "repr", "zip", "choice", "sample", "deepcopy", "search", "match", "findall", "sub", "finditer",
+    "debug", "info", "warning", "error",
+})  # fmt: skip
+"""Functions and methods that leave their arguments as they are."""
 _PROCESS = re.compile(r"\b(Process|Popen|Connection|PipeConnection|ProcessPoolExecutor)\b")
 _SANDBOX = re.compile(r"\b\w*Sandbox\b")
 _WAITING = re.compile(r"(?i:\b(dict|list|set|deque|defaultdict)\b)\[.*\b(Future|Event|Condition)\b")
@@ -37,6 +44,8 @@ class Nature:
         """Attributes that the class's code assigns anywhere."""
         self.mutated: set[str] = set()
         """Attributes that its code changes outside of building it."""
+        self.handed: set[str] = set()
+        """Attributes that it hands to other code there, or, if they are objects of their own, calls."""
         self._readable = False
         self._annotations: dict[str, str] = {}
         self._static: Capability | None = None
@@ -73,9 +82,11 @@ class Nature:
     def _may_change(self, name: str, value: Any) -> bool:
         if held_kind(value):
             return False
-        if value is None or (self._readable and name not in self.mutated):
-            return False
-        return self._readable or not isinstance(value, _SCALARS)
+        if not self._readable:
+            return not isinstance(value, _SCALARS)
+        if name in self.mutated:
+            return value is not None
+        return name in self.handed and not isinstance(value, _SCALARS)
 
     def _read(self, module: ModuleType, tree: ast.Module, names: set[str]) -> None:
         for node in tree.body:
@@ -92,15 +103,16 @@ class Nature:
                 )
                 if name and name != "config":
                     self._look(name, ast.unparse(node.annotation), module, tree)
-        for function in cls.body:
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                building = function.name in _BUILDING
-                for name in _stored(function):
-                    self.assigned.add(name)
-                    if not building:
-                        self.mutated.add(name)
-                if not building:
-                    self.mutated.update(_changed(function))
+        functions = {
+            node.name: node for node in cls.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        }
+        building = _building(functions)
+        for name, function in functions.items():
+            self.assigned.update(_stored(function))
+            if name not in building:
+                self.mutated.update(_stored(function))
+                self.mutated.update(_changed(function))
+                self.handed.update(_handed(function))
 
     def _look(self, name: str, annotation: str, module: ModuleType, tree: ast.Module) -> None:
         """Judge an attribute by its annotation, and by the source of the module's classes that it names."""
@@ -139,6 +151,33 @@ class Nature:
         if self._static is None:
             self._static = capability
             self.why = self.why or why
+
+
+def _building(functions: Mapping[str, ast.AST]) -> set[str]:
+    """Return the methods that run while a server is built only: those that build it, and what none but them mentions."""
+    mentioned = {
+        name: {
+            node.attr
+            for node in ast.walk(function)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        }
+        for name, function in functions.items()
+    }
+    building = set(_BUILDING)
+    while True:
+        found = {
+            name
+            for name in functions
+            if name.startswith("_")
+            and name not in building
+            and (by := {other for other, names in mentioned.items() if name in names and other != name})
+            and by <= building - {"setup_webserver"}
+        }
+        if not found:
+            return building
+        building |= found
 
 
 def _waits(value: Any) -> bool:
@@ -199,6 +238,24 @@ def _changed(function: ast.AST) -> Iterator[str]:
             name = _attribute(changed) or local.get(_root(changed), "")
             if name:
                 yield name
+
+
+def _handed(function: ast.AST) -> Iterator[str]:
+    """Find attributes that are arguments of a call that may change them, or of which a method is called."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if isinstance(node.func, ast.Attribute) and called not in _READERS:
+            name = _attribute(node.func.value)
+            if name:
+                yield name
+        word = called or (node.func.id if isinstance(node.func, ast.Name) else "")
+        for argument in (
+            (*node.args, *(keyword.value for keyword in node.keywords)) if word not in _READERS else ()
+        ):
+            if isinstance(argument, ast.Attribute):
+                yield _attribute(argument)
 
 
 def _root(node: ast.expr) -> str:

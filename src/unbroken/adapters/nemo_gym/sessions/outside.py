@@ -37,6 +37,7 @@ class Outside:
             if digest:
                 self._built[name] = digest
             self._remember_items(name, value)
+        self._built_why = dict(self._why)
 
     def excluded(self, maps: Collection[str]) -> dict[str, str]:
         """Return the attributes that are left out, and why. `maps`: those that are keyed by sessions."""
@@ -51,6 +52,7 @@ class Outside:
     def changed(self, maps: Collection[str]) -> dict[str, Any]:
         """Return the attributes that are not what they were when the server was built."""
         found: dict[str, Any] = {}
+        self._why = dict(self._built_why)
         for name, value in self._attributes.values().items():
             if name in maps or name in self._why or held_kind(value):
                 continue

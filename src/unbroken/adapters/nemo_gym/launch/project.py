@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unbroken.adapters.nemo_gym.launch.configuration import (
     PATHS,
@@ -38,7 +39,7 @@ from {module} import {class_name}
 from unbroken.adapters.nemo_gym.attach import checkpointed
 
 if __name__ == "__main__":
-    checkpointed({class_name}).run_webserver()
+    checkpointed({class_name}{options}).run_webserver()
 '''
 
 
@@ -59,8 +60,8 @@ def wrap(config: Source, *, out: Path | str, project: Path | str | None = None) 
     Raises:
         ConfigError: a server cannot be found, or `out` has a directory of that name that was not written here.
     """
-    target = Path(out).expanduser().absolute()
-    home = Path(project or Path.cwd()).expanduser().absolute()
+    target = Path(out).expanduser().resolve()
+    home = Path(project or Path.cwd()).expanduser().resolve()
     installed = install_root()
     if target == home and not isinstance(config, dict):
         raise ConfigError(
@@ -90,13 +91,18 @@ def wrap(config: Source, *, out: Path | str, project: Path | str | None = None) 
                 f"{located.directory / instance.entrypoint} does not say which class serves.",
                 hint="Name it: `class: Class` under `unbroken` in its settings.",
             )
-        _write(place, located, instance.entrypoint, home=home, installed=installed)
+        options = (
+            {key: value for key, value in own.items() if key != "class"} if isinstance(own, dict) else {}
+        )
+        _write(place, located, instance.entrypoint, home=home, installed=installed, options=options)
         written[place] = Wrapped(place, located.module, located.class_name)
     _copy_configurations(read.get(PATHS) or (), target=target, home=home)
     return list(written.values())
 
 
-def _write(place: Path, located: Located, entrypoint: str, *, home: Path, installed: Path) -> None:
+def _write(
+    place: Path, located: Located, entrypoint: str, *, home: Path, installed: Path, options: Mapping[str, Any]
+) -> None:
     app = place / entrypoint
     if app.exists() and "Written by `unbroken gym wrap`" not in app.read_text("utf-8", "replace"):
         raise ConfigError(
@@ -106,7 +112,10 @@ def _write(place: Path, located: Located, entrypoint: str, *, home: Path, instal
     paths = [str(located.directory)]
     if installed not in located.directory.parents:
         paths.insert(0, str(home))
-    app.write_text(_APP.format(class_name=located.class_name, module=located.module, paths=paths))
+    words = "".join(f", {name}={value!r}" for name, value in options.items())
+    app.write_text(
+        _APP.format(class_name=located.class_name, module=located.module, paths=paths, options=words)
+    )
     requirements = located.directory / "requirements.txt"
     if requirements.exists():
         shutil.copyfile(requirements, place / "requirements.txt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,24 @@ PLAIN = {
 
 def processes_of(servers: Servers) -> dict[str, Process]:
     return {name: identify(pid) for name, pid in servers.pids.items()}
+
+
+def test_a_server_of_its_own_interpreter_ends_with_the_thread_that_supervises(tmp_path: Path) -> None:
+    script = (
+        "import json, sys; from unbroken.adapters.nemo_gym.launch.supervisor import Servers\n"
+        "with Servers(json.loads(sys.argv[2]), directory=sys.argv[1]) as servers:\n"
+        "    print(servers.pids['res'], flush=True); servers.wait()"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path), json.dumps(PLAIN)], stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    server = identify(int(supervisor.stdout.readline()))
+    assert server.is_alive()
+    supervisor.kill()
+    supervisor.wait()
+    supervisor.stdout.close()
+    assert server.wait(PATIENCE)
 
 
 def test_a_rollout_over_real_processes_which_keep_their_addresses(tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ def test_a_fixed_port_that_is_taken_is_told(tmp_path: Path) -> None:
             Servers(config, directory=tmp_path / "b").start()
 
 
-@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize("preload", [pytest.param(False, marks=pytest.mark.exactness), True])
 def test_nothing_survives_the_kill_of_the_supervisor(tmp_path: Path, preload: bool) -> None:
     project = project_in(tmp_path)
     configs = project / MODEL

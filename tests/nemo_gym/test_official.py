@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from stack import HERE, PATIENCE, counter
 
+from unbroken.adapters.nemo_gym.launch.locate import install_root
 from unbroken.adapters.nemo_gym.launch.record import free_port
 from unbroken.adapters.nemo_gym.launch.rollouts_file import trim_torn_line
 from unbroken.errors import ConfigError
@@ -68,9 +69,7 @@ class Project:
 
     def _without_wrapping(self) -> None:
         """NeMo Gym as it is, on the same footing: directories in which no environment has to be built."""
-        import nemo_gym
-
-        installed = Path(nemo_gym.__file__).parent.parent
+        installed = install_root()
         for server in ("resources_servers/example_session_state_mgmt", "responses_api_agents/simple_agent"):
             (self.home / server).mkdir(parents=True)
             (self.home / server / "app.py").write_bytes((installed / server / "app.py").read_bytes())
@@ -79,7 +78,7 @@ class Project:
             (app.parent / ".venv").symlink_to(sys.prefix)
 
     @contextmanager
-    def servers(self) -> Iterator[subprocess.Popen[str]]:
+    def servers(self) -> Generator[subprocess.Popen[str]]:
         """Run `ng_run` until the block ends; then all of it is killed."""
         command = [
             "ng_run", f"+config_paths=[{COUNTER},mine.yaml]", self._head, "+skip_venv_if_present=true",
@@ -98,7 +97,7 @@ class Project:
             yield process
 
     @contextmanager
-    def collecting(self) -> Iterator[subprocess.Popen[str]]:
+    def collecting(self) -> Generator[subprocess.Popen[str]]:
         command = [
             "ng_collect_rollouts", self._head, f"+agent_name={AGENT}", "+input_jsonl_fpath=in.jsonl",
             "+output_jsonl_fpath=out.jsonl", "+upload_rollouts_to_wandb=false", "+resume_from_cache=true",
@@ -107,7 +106,7 @@ class Project:
             yield process
 
     @contextmanager
-    def _running(self, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    def _running(self, command: Sequence[str]) -> Generator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             command, cwd=self.home, env=self.environment, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

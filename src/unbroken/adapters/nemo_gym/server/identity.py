@@ -143,7 +143,6 @@ class Identity:
             "headers": wire,
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
-            "state": {},
         }
 
     def _cookie(

@@ -64,7 +64,7 @@ class ResourcesMiddleware:
         method, path = scope["method"], scope["path"]
         if self._restoring is None:
             try:
-                self._begin()
+                self._begin(scope)
             except UnbrokenError as error:
                 await answer(send, refusal(Refuses("closed", str(error))))
                 return
@@ -107,10 +107,15 @@ class ResourcesMiddleware:
         except Refuses as refused:
             await answer(send, refusal(refused))
 
-    def _begin(self) -> None:
+    def _begin(self, scope: Scope) -> None:
         """Open the log, and let the server restore itself."""
         self.participant.begin()
+        self._look_around(scope)
         self._restoring = asyncio.create_task(self.participant.restore())
+
+    def _look_around(self, scope: Scope) -> None:
+        # Without `app` Starlette answers an unknown path in another way, and so would a call that is made again.
+        self.participant.ambient = {key: scope[key] for key in ("app", "state") if key in scope}
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -123,6 +128,7 @@ class ResourcesMiddleware:
         async def sent(message: Message) -> None:
             await send(message)
             if message["type"] == "lifespan.startup.complete":
+                self._look_around(scope)
                 self._restoring = asyncio.create_task(self.participant.restore())
 
         try:

@@ -66,6 +66,7 @@ class Participant:
         self.states = SessionStates(
             server, key=options.key, capability=options.capability, exclude=options.exclude
         )
+        self._by_replay = self.states.capability == "replay"
         self.media = Media(options.directory / "media")
         self.book = Book.beginning(after=0)
         self.phase: Phase = "closed"
@@ -77,6 +78,8 @@ class Participant:
         self.pending: dict[int, Began] = {}
         self.recovery = Recovery()
         self.failure: UnbrokenError | None = None
+        self.ambient: dict[str, Any] = {}
+        """What every request has in its scope from the application around it."""
         self.restored = asyncio.Event()
         self.began_stateless = False
         self._log: Log | None = None
@@ -190,7 +193,7 @@ class Participant:
 
     async def bring_back(self, comebacks: list[Comeback], shared: list[Shared]) -> Restored:
         """Make these sessions live, and put them into the book."""
-        redo = Redo(self.app, self.identity, self.media)
+        redo = Redo(self.app, self.identity, self.media, ambient=self.ambient)
         restored = await Restoring(self.states, redo, earlier=self.log.previous).run(comebacks, shared)
         for record in restored.records:
             self.book.put(record)
@@ -222,8 +225,9 @@ class Participant:
 
     @property
     def _has_states(self) -> bool:
-        """Whether to try: a server that was found to be `replay` may have sessions that can be captured all the same."""
-        return self.options.capability != "replay" and self.capability not in {"drain_only", "restart_only"}
+        """Whether to read sessions out. One that fails does not keep the others from it; but where there are processes
+        and the like from the outset, what can be read out is not all there is."""
+        return not self._by_replay and self.capability not in {"drain_only", "restart_only"}
 
     def lock(self, session: str) -> asyncio.Lock:
         """Return the lock under which a session is used."""

@@ -242,7 +242,8 @@ def _comeback(found: _Found, capability: Capability) -> Comeback:
     if record.status != "open":
         return back
     over = bool(calls) and calls[-1].path == VERIFY and calls[-1].revision == revision
-    if capability == "stateless" and not found.states:
+    if not found.states and (capability == "stateless" or (over and not found.lost)):
+        # Without a state, a verified session would be executed again for nobody, up to before it was cleaned up.
         record.status = "retired"
     elif capability in {"restart_only", "drain_only"}:
         record.status = "retired" if over else "refused"

@@ -7,6 +7,8 @@ NeMo Gym makes of one.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Call
@@ -21,10 +23,14 @@ _SHOWN = 120
 class Redo:
     """Executes calls of one server again."""
 
-    def __init__(self, app: Application, identity: Identity, media: Media) -> None:
+    def __init__(
+        self, app: Application, identity: Identity, media: Media, *, ambient: Mapping[str, Any]
+    ) -> None:
+        """`ambient` is what every request has in its scope from the application around it."""
         self._app = app
         self._identity = identity
         self._media = media
+        self._ambient = ambient
 
     async def execute(self, session: str, call: Call) -> str:
         """Execute a call; return in one sentence how its answer differs, or an empty text."""
@@ -42,7 +48,8 @@ class Redo:
             headers=call.headers,
             size=len(body),
         )
-        reply, _ = await answered(self._app, scope, body)
+        ambient = {key: dict(value) if key == "state" else value for key, value in self._ambient.items()}
+        reply, _ = await answered(self._app, {**scope, **ambient}, body)
         if reply.status != call.status:
             return f"{what} was answered with status {call.status} and now is with {reply.status}: {_shown(reply.body)}"
         if reply.body != recorded:

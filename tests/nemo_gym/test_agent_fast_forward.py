@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.nemo_gym.agents_at_work import World, said, stop_after, world
 from resources_servers.blackjack import app as blackjack
 from resources_servers.example_session_state_mgmt.app import StatefulCounterResourcesServer
 from responses_api_agents.gymnasium_agent.app import GymnasiumAgent
 from responses_api_agents.simple_agent.app import SimpleAgent
+
+from tests.nemo_gym.agents_at_work import World, said, stop_after, world
 
 COUNTER: list[Any] = [
     [{"name": "increment_counter", "args": {"count": 4}}, {"name": "get_counter_value", "args": {}}],

@@ -94,7 +94,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One rollout of an agent. `result` is what `/run` answered with `status`, once it has (0: not yet)."""
+    """One rollout of an agent. `result` is what `/run` answered with `status`, once it has (0: not yet). `birth` counts how
+    often it was begun anew: the names of its calls are others each time."""
 
     id: str
     attempt: int = 0
@@ -105,6 +106,7 @@ class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     result: bytes = b""
     stamped: bool = True
     """Whether the trainer gave the id; else it was made up from the row."""
+    birth: int = 0
 
 
 # Entries of a resources server's log.
@@ -176,6 +178,7 @@ class Dispatched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     path: str = "/run"
     body: bytes = b""
     stamped: bool = True
+    birth: int = 0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="asked"):

@@ -24,7 +24,11 @@ def test_a_session_that_has_moved_is_followed_also_after_a_restart(tmp_path: Pat
 
         async def answering(made: SimpleNamespace) -> Said:
             if made.url == "http://res":
-                return Said("elsewhere", 307, **{words.MOVED: "http://other:9/", "Location": "http://other:9/tool"})
+                return Said(
+                    "elsewhere",
+                    307,
+                    headers={words.MOVED: "http://other:9/", "Location": "http://other:9/tool"},
+                )
             if hold and made.json == {"n": 2}:
                 reached.set()
                 await asyncio.Event().wait()
@@ -54,10 +58,14 @@ def test_another_redirection_is_followed_under_another_name(tmp_path: Path) -> N
         return {"status": (await client.post("res", "/tool/", json={"n": 1})).status}
 
     async def answering(made: SimpleNamespace) -> Said:
-        return Said(status=307, Location="http://res/tool") if made.path == "/tool/" else Said(status=201)
+        return (
+            Said(status=307, headers={"Location": "http://res/tool"})
+            if made.path == "/tool/"
+            else Said(status=201)
+        )
 
     async def endless(made: SimpleNamespace) -> Said:
-        return Said(status=307, Location="/round")
+        return Said(status=307, headers={"Location": "/round"})
 
     async def scenario() -> None:
         toy = Toy(tmp_path / "a", act, answering)

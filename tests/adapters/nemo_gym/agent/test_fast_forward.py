@@ -24,13 +24,14 @@ async def counting(made: SimpleNamespace) -> Said:
 async def three_turns(client: Any, request: Any) -> Any:
     path, _ = request
     if path == "/v1/responses":
-        turns = [await (await client.post("model", "/v1/responses", json={"turn": n})).json() for n in range(3)]
+        turns = [
+            await (await client.post("model", "/v1/responses", json={"turn": n})).json() for n in range(3)
+        ]
         return {"turns": turns}
     seeded = await client.post("res", "/seed_session", json={})
     own = await client.post("agent", "/v1/responses", json={"x": 1}, cookies=seeded.cookies)
     verified = await client.post("res", "/verify", json={"response": await own.json()})
     return {"reward": 1.0, "verified": await verified.json(), "cookie": seeded.cookies["s"].value}
-
 
 
 @pytest.mark.parametrize("k", range(5))
@@ -84,7 +85,9 @@ def test_answers_that_were_given_are_not_asked_for_again(tmp_path: Path, k: int)
 
 def test_identical_calls_at_the_same_time_have_answers_of_their_own(tmp_path: Path) -> None:
     async def fan_out(client: Any, request: Any) -> Any:
-        answers = await asyncio.gather(*(client.post("model", "/v1/responses", json={"same": 1}) for _ in range(4)))
+        answers = await asyncio.gather(
+            *(client.post("model", "/v1/responses", json={"same": 1}) for _ in range(4))
+        )
         last = await client.post("res", "/tool", json={})
         return {"all": [await answer.json() for answer in answers], "last": await last.json()}
 
@@ -165,7 +168,7 @@ def test_tokens_and_probabilities_come_back_byte_for_byte_with_their_policy(tmp_
             if made.path == "/verify":
                 return Said("broken", 503)
             version = {words.POLICY: "7"} if answers_version else {}
-            return Said(raw=body, **version)
+            return Said(raw=body, headers=version)
 
         answers_version = True
         toy = Toy(tmp_path, act, answering)
@@ -173,10 +176,11 @@ def test_tokens_and_probabilities_come_back_byte_for_byte_with_their_policy(tmp_
         assert (await toy.run(row("a", fail=1))).status == 503
         assert toy.paths() == ["/v1/responses", "/verify", "/verify"]
         answers_version = False
-        await toy.run(row("b", _unbroken_policy_version=6))
+        assert (await toy.run(row("b", _unbroken_policy_version=6))).header(words.POLICY) == "6"
         assert toy.journal.records["a"].answers[0].policy_version == "7"
         assert toy.journal.records["b"].answers[0].policy_version == "6"
         assert toy.journal.records["b"].answers[0].result == body
+        assert (await toy.run(row("b"))).header(words.POLICY) == "6"
         await toy.agent.close()
 
     asyncio.run(scenario())

@@ -14,7 +14,15 @@ from unbroken.adapters.nemo_gym.agent import journal as journal_module
 from unbroken.adapters.nemo_gym.agent.folding import fold
 from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.frames import Line
-from unbroken.adapters.nemo_gym.records import Answer, Asked, Began, Dropped, Finished, RolloutRecord, WholeRollout
+from unbroken.adapters.nemo_gym.records import (
+    Answer,
+    Asked,
+    Began,
+    Dropped,
+    Finished,
+    RolloutRecord,
+    WholeRollout,
+)
 from unbroken.errors import RunBusy
 
 
@@ -50,7 +58,10 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
         again = opened(tmp_path)
         assert set(again.records) == {"a", "b"}
         assert again.records["a"] == RolloutRecord(
-            id="a", attempt=1, body=b'{"x": 1}', answers=[told("k/1", b'{"big":   1}', cookies=("s=1; Path=/",))]
+            id="a",
+            attempt=1,
+            body=b'{"x": 1}',
+            answers=[told("k/1", b'{"big":   1}', cookies=("s=1; Path=/",))],
         )
         assert again.records["b"].status == 200
         assert not again.records["b"].stamped
@@ -61,7 +72,9 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
         assert again.epoch == 1
         assert again.recovery.source == "log"
         assert again.recovery.rollouts == 2
-        assert [(call.rollout, call.server, call.id) for call in again.recovery.in_doubt] == [("a", "model", "a#k/2")]
+        assert [(call.rollout, call.server, call.id) for call in again.recovery.in_doubt] == [
+            ("a", "model", "a#k/2")
+        ]
         again.close()
 
     asyncio.run(scenario())
@@ -124,7 +137,9 @@ def test_an_export_gives_what_has_changed_and_images_once(tmp_path: Path) -> Non
         assert {record.key: bool(record.data) for record in second.records} == {"a": True, "b": False}
         assert len(second.media) == 1
         journal.forget(["a"])
-        journal.dispatch("c", attempt=0, body=image(1), stamped=True)  # who carries records may have let it go
+        journal.dispatch(
+            "c", attempt=0, body=image(1), stamped=True
+        )  # who carries records may have let it go
         assert len(journal.export(second.lineage, second.mark).media) == 1
         journal.close()
 
@@ -218,7 +233,11 @@ def test_folding_is_not_disturbed_by_lines_that_are_none() -> None:
         Line("q", records.encode(Asked(rollout="q", key="k", server="res", path="/tool"))),
     ]
     folded = fold(lines)
-    assert folded.rollouts == {"r": RolloutRecord(id="r", status=200, result=b"1"), "q": RolloutRecord(id="q")}
+    assert folded.rollouts == {
+        "r": RolloutRecord(id="r", status=200, result=b"1"),
+        "q": RolloutRecord(id="q"),
+    }
     assert list(folded.asked) == [("q", "k")]
+    assert folded.births == {"q": 1}
     assert len(folded.unreadable) == 2
     assert folded.unreadable[0][0] == "r"

@@ -69,7 +69,9 @@ class Served:
     async def control(self, operation: str, arguments: Any = None) -> Any:
         headers = [(words.CONTROL.encode(), b"token"), (words.EPOCH.encode(), str(self.model.epoch).encode())]
         scope = {"type": "http", "method": "POST", "path": f"{words.PREFIX}{operation}", "headers": headers}
-        reply = await call(self.middleware, scope, b"" if arguments is None else msgspec.msgpack.encode(arguments))
+        reply = await call(
+            self.middleware, scope, b"" if arguments is None else msgspec.msgpack.encode(arguments)
+        )
         return msgspec.msgpack.decode(
             reply.body, type=OPERATIONS[operation][1] if reply.status == 200 else Refusal
         )
@@ -83,7 +85,9 @@ def test_a_drain_waits_for_what_is_being_generated(tmp_path: Path) -> None:
         asked = asyncio.create_task(served.ask())
         await served.asked.wait()
         status: Status = await served.control("status")
-        assert [(call.path, call.rollout, call.id) for call in status.in_flight] == [("/v1/responses", "r", "r#1")]
+        assert [(call.path, call.rollout, call.id) for call in status.in_flight] == [
+            ("/v1/responses", "r", "r#1")
+        ]
         busy = await served.control("quiesce", Quiesce(timeout=0.01))
         assert isinstance(busy, Refusal)
         await served.control("policy", Policy(version="13"))

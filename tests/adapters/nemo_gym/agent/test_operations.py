@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.adapters.nemo_gym.agent.toys import Said, Toy, row
+from tests.adapters.nemo_gym.agent.toys import Said, Toy, row, until
 from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.control import (
     Activate,
@@ -69,8 +69,7 @@ def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
         assert (await toy.control("status")).phase == "open"
 
         cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
-        while toy.agent.gate.is_open:
-            await asyncio.sleep(0)
+        await until(lambda: not toy.agent.gate.is_open)
         turns.let.put_nowait(None)
         assert await cut == Nothing()
         waiting = asyncio.create_task(toy.run(row("later")))
@@ -85,7 +84,9 @@ def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
         await toy.control("release")
         for _ in range(6):
             turns.let.put_nowait(None)
-        assert [json.loads(reply.body) for reply in await asyncio.gather(running, waiting)] == [{"reward": 1.0}] * 2
+        assert [json.loads(reply.body) for reply in await asyncio.gather(running, waiting)] == [
+            {"reward": 1.0}
+        ] * 2
         assert await toy.control("committed", Committed(mark=exported.mark)) == Nothing()
         open_export = await toy.control("export", Export())
         assert isinstance(open_export, Refusal)
@@ -95,11 +96,14 @@ def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
         assert {record.key for record in later.records} == {"r", "later"}
         await toy.agent.close()
 
-        back = Toy(tmp_path / "b", two_turns, turns, opened=False)  # another machine: only the checkpoint is there
+        back = Toy(
+            tmp_path / "b", two_turns, turns, opened=False
+        )  # another machine: only the checkpoint is there
         await back.control("adopt", Adopt(run="one"))
         assert (await back.control("status")).phase == "closed"
         prepared: Prepared = await back.control(
-            "prepare", Prepare(records=[record, Record(key="bad", data=b"?"), Record(key="r2", data=record.data)])
+            "prepare",
+            Prepare(records=[record, Record(key="bad", data=b"?"), Record(key="r2", data=record.data)]),
         )
         assert prepared.records == 1
         assert [problem.key for problem in prepared.problems] == ["bad", "r2"]
@@ -152,11 +156,12 @@ def test_a_checkpoint_ends_the_rollouts_that_ran(tmp_path: Path) -> None:
         turns.let.put_nowait(None)
         await turns.asked.get()
         cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
-        while toy.agent.gate.is_open:
-            await asyncio.sleep(0)
+        await until(lambda: not toy.agent.gate.is_open)
         turns.let.put_nowait(None)
         await cut
-        await toy.control("prepare", Prepare(records=[Record(key="x", data=records.encode(RolloutRecord(id="x")))]))
+        await toy.control(
+            "prepare", Prepare(records=[Record(key="x", data=records.encode(RolloutRecord(id="x")))])
+        )
         await toy.control("activate", Activate())
         stopped = await running
         assert stopped.status == 409

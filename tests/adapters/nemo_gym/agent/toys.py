@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import SimpleCookie
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,11 +41,11 @@ class Said:
         *,
         cookies: dict[str, str] | None = None,
         raw: bytes | None = None,
-        **headers: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status = status
         self.headers = {"Content-Type": "application/json"}
-        self.headers |= {key.replace("_", "-"): value for key, value in headers.items()}
+        self.headers.update(headers or {})
         self.cookies: SimpleCookie = SimpleCookie()
         for key, value in (cookies or {}).items():
             self.cookies[key] = value
@@ -114,17 +114,29 @@ class Toy:
         headers = [(key.encode(), value.encode()) for key, value in made.headers.items()]
         reply = await self.post(made.path, made.json, headers=headers)
         refused = reply.header(words.REFUSED)
-        return Said(status=reply.status, raw=reply.body, **({words.REFUSED: refused} if refused else {}))
+        return Said(status=reply.status, raw=reply.body, headers={words.REFUSED: refused} if refused else {})
 
     async def _application(self, scope: Scope, receive: Any, send: Any) -> None:
         row = json.loads(await body_of(receive))
         result = await self.act(self.client, (scope["path"], row))
         status, body = result if isinstance(result, tuple) else (200, result)
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-type", b"application/json")],
+            }
+        )
         await send({"type": "http.response.body", "body": json.dumps(body).encode()})
 
     async def post(self, path: str, row: Any, *, headers: Any = ()) -> Reply:
-        scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers), "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": list(headers),
+            "query_string": b"",
+        }
         return await asyncio.create_task(call(self.app, scope, json.dumps(row).encode()))
 
     async def run(self, row: Any, *, attempt: int | None = None) -> Reply:
@@ -140,6 +152,12 @@ class Toy:
         reply = await call(self.app, scope, body)
         answers = OPERATIONS[operation][1] if reply.status == 200 else Refusal
         return msgspec.msgpack.decode(reply.body, type=answers)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the others work until something is so."""
+    while not condition():  # noqa: ASYNC110  (nothing is signalled where an outsider looks)
+        await asyncio.sleep(0)
 
 
 def row(rollout: str = "r", **more: Any) -> dict[str, Any]:

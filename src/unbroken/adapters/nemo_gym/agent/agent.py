@@ -23,12 +23,13 @@ from unbroken.adapters.nemo_gym.agent.outgoing import Others, Outgoing
 from unbroken.adapters.nemo_gym.agent.stamps import Stamp
 from unbroken.adapters.nemo_gym.control import InFlight, Phase, Refusal, Refuses
 from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
-from unbroken.adapters.nemo_gym.server.asgi import Reply
+from unbroken.adapters.nemo_gym.server.asgi import Headers, Reply
 from unbroken.adapters.nemo_gym.server.gate import Gate
 from unbroken.errors import UnbrokenError
 
 RUN = "/run"
-_LOST = frozenset({"lost session", "unknown session"})
+_LOST = frozenset({"lost session", "unknown session", "bad cookie"})
+"""Refusals after which the answers that are kept lead nowhere."""
 
 Start = Callable[[], Awaitable[Reply]]
 """Runs the agent's own code for a request."""
@@ -74,7 +75,7 @@ class Agent:
             if record.stamped or rollout in self._earlier:
                 self._earlier.discard(rollout)
                 return self._recorded(record)
-            self.journal.forget([rollout])  # the same row once more, in the same process: another rollout
+            self.journal.begin_anew(rollout)  # the same row once more, in the same process: another rollout
         return self._begin(rollout, stamp, body, start).outcome
 
     def _numbered(self, stamp: Stamp) -> str:
@@ -85,12 +86,12 @@ class Agent:
 
     def _recorded(self, record: RolloutRecord) -> Reply:
         headers = [(b"content-type", b"application/json"), (words.REPLAYED.encode(), b"1")]
-        return Reply(record.status, headers, self.journal.result(record))
+        return Reply(record.status, headers + _policies(record), self.journal.result(record))
 
     def _begin(self, rollout: str, stamp: Stamp, body: bytes, start: Start) -> Execution:
-        self.journal.dispatch(rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped)
+        record = self.journal.dispatch(rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped)
         execution = Execution(
-            rollout=rollout,
+            record=record,
             attempt=stamp.attempt,
             policy_version=stamp.policy_version,
             kept=self.journal.answers(rollout),
@@ -135,7 +136,7 @@ class Agent:
         for answer in execution.unused():
             self.outgoing.unused.append(f"{execution.rollout} {answer.server} {answer.path}")
         await self.journal.finish(execution.rollout, status=reply.status, result=reply.body)
-        return reply
+        return Reply(reply.status, reply.headers + _policies(execution.record), reply.body)
 
     async def _failed(self, execution: Execution, reply: Reply) -> Reply:
         """An agent's code has failed on what it was told. What may be told otherwise is asked for again next time."""
@@ -146,8 +147,8 @@ class Agent:
 
     def _refused(self, execution: Execution, refusal: Refusal) -> Reply:
         if refusal.kind in _LOST and self.executions.get(execution.rollout) is execution:
-            self.journal.forget([execution.rollout])
-            again = f"{refusal.error} The rollout was dropped here: ask for it again, and it begins afresh."
+            self.journal.begin_anew(execution.rollout)
+            again = f"{refusal.error} What is kept of the rollout was dropped: ask for it again, and it begins afresh."
             refusal = Refusal(kind=refusal.kind, error=again)
         return refused(refusal)
 
@@ -195,6 +196,12 @@ def fault(error: Exception) -> Reply:
     said: Any = getattr(error, "response_content", None)
     text = repr(error) if said is None else f"{error!r}: {said!r}"
     return Reply(500, [(b"content-type", b"application/json")], msgspec.json.encode(text))
+
+
+def _policies(record: RolloutRecord) -> Headers:
+    """Name the policies that a rollout has had, in the order in which they came."""
+    versions = dict.fromkeys(answer.policy_version for answer in record.answers if answer.policy_version)
+    return [(words.POLICY.encode(), ",".join(versions).encode())] if versions else []
 
 
 def _is_lasting(answer: Answer) -> bool:

@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from unbroken.adapters.nemo_gym.agent.journal import call_id
 from unbroken.adapters.nemo_gym.control import Refusal
-from unbroken.adapters.nemo_gym.records import Answer
+from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
 from unbroken.adapters.nemo_gym.server.asgi import Reply
 from unbroken.errors import UnbrokenError
 
@@ -30,7 +31,7 @@ class RolloutStopped(UnbrokenError):
 class Execution:
     """One run of a rollout through the agent's own code."""
 
-    rollout: str
+    record: RolloutRecord
     attempt: int
     policy_version: str
     kept: dict[str, Answer]
@@ -44,6 +45,14 @@ class Execution:
     used: set[str] = field(default_factory=set[str])
     addresses: dict[str, str] = field(default_factory=dict[str, str])
     """Where this rollout's session of a server lives, if it has moved."""
+
+    @property
+    def rollout(self) -> str:
+        return self.record.id
+
+    def call_id(self, key: str) -> str:
+        """Return the name of one of its calls, for those who are called."""
+        return call_id(self.record, key)
 
     def __post_init__(self) -> None:
         for answer in self.kept.values():

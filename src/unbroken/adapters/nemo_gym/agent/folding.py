@@ -32,6 +32,8 @@ class Folded:
     rollouts: dict[str, RolloutRecord] = field(default_factory=dict[str, RolloutRecord])
     asked: dict[tuple[str, str], Asked] = field(default_factory=dict[tuple[str, str], Asked])
     """Calls without an answer, by rollout and key."""
+    births: dict[str, int] = field(default_factory=dict[str, int])
+    """Of rollouts that were dropped: the next one's."""
     started: Started | None = None
     """The newest start."""
     epoch: int = 0
@@ -66,7 +68,7 @@ def _take(folded: Folded, entry: records.Entry) -> None:
         case Dispatched():
             record = _of(folded, entry.rollout)
             record.attempt, record.path = entry.attempt, entry.path
-            record.body, record.stamped = entry.body, entry.stamped
+            record.body, record.stamped, record.birth = entry.body, entry.stamped, entry.birth
         case Asked():
             _of(folded, entry.rollout)
             folded.asked[entry.rollout, entry.key] = entry
@@ -78,7 +80,8 @@ def _take(folded: Folded, entry: records.Entry) -> None:
             record.attempt, record.status, record.result = entry.attempt, entry.status, entry.result
             _forget_asked(folded, entry.rollout)
         case Dropped():
-            folded.rollouts.pop(entry.rollout, None)
+            gone = folded.rollouts.pop(entry.rollout, None)
+            folded.births[entry.rollout] = 1 if gone is None else gone.birth + 1
             _forget_asked(folded, entry.rollout)
         case WholeRollout():
             folded.rollouts[entry.record.id] = entry.record

@@ -65,6 +65,7 @@ class Journal:
         self.records = folded.rollouts
         self._answers = {r.id: {a.key: a for a in r.answers} for r in folded.rollouts.values()}
         self._asked = dict(folded.asked)
+        self._births = folded.births
         last = folded.started
         now = clock() if last is None else max(clock(), last.time + 0.001)
         self.epoch = folded.epoch
@@ -109,9 +110,14 @@ class Journal:
 
     def dispatch(self, rollout: str, *, attempt: int, body: bytes, stamped: bool) -> RolloutRecord:
         """Begin a rollout, or another attempt of one; its answers are kept."""
-        record = self.records.setdefault(rollout, RolloutRecord(id=rollout))
+        record = self.records.setdefault(
+            rollout, RolloutRecord(id=rollout, birth=self._births.pop(rollout, 0))
+        )
         kept = self.media.lift(body)
-        self._append(rollout, Dispatched(rollout=rollout, attempt=attempt, body=kept, stamped=stamped))
+        self._append(
+            rollout,
+            Dispatched(rollout=rollout, attempt=attempt, body=kept, stamped=stamped, birth=record.birth),
+        )
         record.attempt, record.body, record.stamped = attempt, kept, stamped
         self._touch(rollout, kept)
         return record
@@ -167,6 +173,19 @@ class Journal:
         self._touch(rollout)
         await self._log.durable(self._append(rollout, WholeRollout(record=record)))
 
+    def begin_anew(self, rollout: str) -> None:
+        """Keep of a rollout only that there was one, and which attempt; its calls have other names from now on."""
+        old = self.records[rollout]
+        self._dead += _size(old)
+        record = RolloutRecord(
+            id=rollout, attempt=old.attempt, path=old.path, stamped=old.stamped, birth=old.birth + 1
+        )
+        self.records[rollout] = record
+        self._answers.pop(rollout, None)
+        self._forget_asked(rollout)
+        self._append(rollout, WholeRollout(record=record))
+        self._touch(rollout)
+
     def forget(self, rollouts: Iterable[str]) -> int | None:
         """Keep nothing of these rollouts; unknown ones are passed over. Returns the ticket to wait for."""
         ticket = None
@@ -174,6 +193,7 @@ class Journal:
             record = self.records.pop(rollout, None)
             if record is not None:
                 self._dead += _size(record)
+                self._births[rollout] = record.birth + 1
                 self._answers.pop(rollout, None)
                 self._forget_asked(rollout)
                 for pair in [pair for pair in self._named if pair[0] == rollout]:
@@ -218,7 +238,11 @@ class Journal:
         )
 
     def compact(self) -> None:
-        """Write the log anew if more than half of it is about rollouts that are not kept."""
+        """Write the log anew if more than half of it is about rollouts that are not kept.
+
+        A trainer calls this when a checkpoint is durable: what was dropped before is not asked for again.
+        """
+        self._births.clear()
         if self._log.size >= _COMPACT_FROM and self._dead * 2 > self._log.size:
             self._rewrite()
 
@@ -334,7 +358,9 @@ def _recovery(folded: Folded, log: Log, *, seconds: float) -> Recovery:
             Recovered(id=rollout, tier="older", reasons=tuple(reasons)) for rollout, reasons in listed.items()
         ),
         in_doubt=tuple(
-            InFlight(path=a.path, id=call_id(a.rollout, a.key), rollout=a.rollout, server=a.server)
+            InFlight(
+                path=a.path, id=call_id(folded.rollouts[a.rollout], a.key), rollout=a.rollout, server=a.server
+            )
             for a in folded.asked.values()
         ),
         notes=tuple(notes),
@@ -342,6 +368,6 @@ def _recovery(folded: Folded, log: Log, *, seconds: float) -> Recovery:
     )
 
 
-def call_id(rollout: str, key: str) -> str:
-    """Return the name of a call that no other call has, in any attempt of its rollout."""
-    return f"{rollout}#{key}"
+def call_id(record: RolloutRecord, key: str) -> str:
+    """Return the name of a call that no other call has. In each attempt of its rollout it is the same."""
+    return f"{record.id}#{key}" if not record.birth else f"{record.id}.{record.birth}#{key}"

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.agent import RUN, Agent, fault, refused
 from unbroken.adapters.nemo_gym.agent.execution import CALLER, Caller, RolloutStopped
-from unbroken.adapters.nemo_gym.agent.journal import call_id
 from unbroken.adapters.nemo_gym.agent.stamps import stamp_of
 from unbroken.adapters.nemo_gym.control import Refusal, Refuses
 from unbroken.adapters.nemo_gym.server.asgi import (
@@ -71,7 +70,7 @@ class AgentMiddleware:
         if execution is None or header(headers, words.ATTEMPT) != str(execution.attempt):
             stale = f"The rollout {rollout} does not run here under this attempt. Ask for /run."
             return refused(Refusal(kind="stale attempt", error=stale))
-        parent = header(headers, words.CALL).removeprefix(call_id(rollout, ""))
+        parent = header(headers, words.CALL).removeprefix(execution.call_id(""))
         token = CALLER.set(Caller(execution, scope["path"], parent))
         try:
             return await call(self._app, scope, body)

@@ -27,7 +27,7 @@ import msgspec
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.answered import AnsweredResponse
 from unbroken.adapters.nemo_gym.agent.execution import Caller, Execution, RolloutStopped
-from unbroken.adapters.nemo_gym.agent.journal import Journal, call_id
+from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
 from unbroken.adapters.nemo_gym.records import Answer, Asked
 from unbroken.adapters.nemo_gym.server.gate import Gate
@@ -252,7 +252,7 @@ class _Call:
 
     @property
     def id(self) -> str:
-        return call_id(self.caller.execution.rollout, self.key)
+        return self.caller.execution.call_id(self.key)
 
     def encoded(self) -> bytes:
         body = self.payload.get("json", self.payload.get("data"))

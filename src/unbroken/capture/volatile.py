@@ -105,6 +105,10 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
         r"/session_states/[^/]+/extensions/unbroken/(?:attempt|bytes)",
         "how often a rollout was begun, and the size of a pickle (NeMo Gym)",
     ),
+    Entry(
+        r"/tool_history/\d+/(?:arguments|result)(?:/[^/]+)*/_ng_attempt_index",
+        "how often a rollout was begun (NeMo Gym)",
+    ),
     Entry(r"/context/bytes", "the size of a pickle (NeMo Gym)", frozenset({"$object", "digest"})),
     Entry(r"/extensions/unbroken/rollouts/[^/]+/attempt", "how often a rollout was begun (NeMo Gym)"),
 )

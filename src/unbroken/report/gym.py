@@ -17,6 +17,8 @@ SESSIONS = 20
 CALLS = 20
 """Of so many sessions, and so many calls of each, a person sees the rest if they ask for all."""
 WIDTH = 60
+_LONG = 40
+_EVERY_SERVERS = frozenset({"/", "/aggregate_metrics", "/seed_session", "/verify"})
 _MOOD: Mapping[str, Literal["good", "quiet", "bad"]] = {
     "refused": "bad",
     "retired": "quiet",
@@ -144,8 +146,8 @@ def calls_table(calls: Sequence[ToolCall], *, width: int = WIDTH) -> Table:
             call.name,
             status if call.succeeded else Cell(status, "bad"),
             seconds(call.seconds),
-            cut(one(call.arguments), width),
-            cut(one(call.result), width),
+            cut(one(short_first(call.arguments)), width),
+            cut(one(short_first(call.result)), width),
         )
     return table
 
@@ -168,8 +170,9 @@ def sessions_table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def tools(server: ResourceState) -> str:
-    """Return the names of a server's tools."""
-    names = [str(tool.get("name", "")) for tool in server.tool_registry]
+    """Return the names of a server's tools, without what every server has."""
+    own = [tool for tool in server.tool_registry if tool.get("path") not in _EVERY_SERVERS]
+    names = [str(tool.get("name", "")) for tool in own]
     return ", ".join(name for name in names if name) or "-"
 
 
@@ -191,6 +194,18 @@ def one(value: object) -> str:
         if isinstance(value, str)
         else msgspec.json.encode(value, enc_hook=str).decode()
     )
+
+
+def short_first(value: Any) -> Any:
+    """Return a value whose long entries stand last: a row's own fields tell more than the conversation that it begins with.
+
+    >>> list(short_first({"conversation": "x" * 50, "count": 3}))
+    ['count', 'conversation']
+    """
+    if not isinstance(value, dict):
+        return value
+    entries = cast("dict[str, Any]", value).items()
+    return dict(sorted(entries, key=lambda entry: len(one(entry[1])) > _LONG))
 
 
 def cut(text: str, width: int) -> str:

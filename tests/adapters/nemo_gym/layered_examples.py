@@ -165,7 +165,7 @@ def segment(*found: SessionRecord | RolloutRecord, gone: Sequence[str] = ()) -> 
 
 
 def ledger() -> bytes:
-    """Three rollouts have ended; of those that training has not got yet one has a reward, and one is under way."""
+    """Three rollouts have ended, two with a reward; of those that training has not got yet one has a reward, and one is under way."""
     row = body({"agent_ref": {"name": "simple"}})
     entries = [
         Entry(
@@ -180,7 +180,7 @@ def ledger() -> bytes:
         Entry(id="8-0", row=row, agent="simple", progress="dispatched", attempt=1),
         Entry(id="8-1", row=row, agent="simple"),
     ]
-    return msgspec.msgpack.encode({"version": 1, "round": 9, "finished": 3, "entries": entries})
+    return msgspec.msgpack.encode({"version": 1, "round": 9, "finished": 3, "completed": 2, "rewards": 1.5, "entries": entries})
 
 
 def component(

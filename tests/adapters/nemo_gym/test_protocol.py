@@ -192,7 +192,7 @@ def test_the_golden_document_is_read_for_ever() -> None:
     ]
     assert counted.verification_scores.reward == 1.0
     assert state.agents["simple"].exploration_params == {"temperature": 0.7, "top_p": 0.9}
-    assert state.metadata.completed_episodes == 3
+    assert state.metadata.completed_episodes == 2
 
 
 def test_the_present_version_writes_the_golden_document() -> None:

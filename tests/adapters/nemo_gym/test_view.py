@@ -247,9 +247,17 @@ def test_model_servers_hold_no_state_and_are_named() -> None:
 
 def test_metadata() -> None:
     told = state().metadata
-    assert (told.total_steps, told.completed_episodes, told.average_reward) == (12, 3, 1.0)
+    assert (told.total_steps, told.completed_episodes, told.average_reward) == (12, 2, 0.75)
     assert told.checkpoint_reason == "every 10 steps"
     assert state().timestamp == "2025-12-06T05:48:20.500Z"
+
+
+def test_the_mean_reward_is_that_of_all_rollouts_where_the_ledger_knows_it() -> None:
+    ledger = msgspec.msgpack.encode(
+        {"finished": 9, "completed": 3, "rewards": 0.3 + 0.3 + 0.3, "entries": []}
+    )
+    told = layered(component(told=ledger), meta(12)).metadata
+    assert (told.completed_episodes, told.average_reward) == (3, 0.3)
 
 
 def test_a_training_that_has_no_servers_yet() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.adapters.nemo_gym.layered_examples import (
+    call,
     cards,
     component,
     counter,
@@ -122,6 +123,18 @@ def test_an_attempt_more_is_no_difference_and_a_result_that_is_missing_is_one() 
     a = component({"simple": [segment(finished(), unfinished())]})
     assert places(difference(a, component({"simple": [segment(again, unfinished())]}))) == []
     assert places(difference(a, component({"simple": [segment(finished())]})))
+
+
+def test_the_number_of_the_attempt_in_a_row_is_no_difference() -> None:
+    def under(attempt: int, count: int) -> Component:
+        record = counter()
+        row = {"count": count, "_ng_rollout_id": "7-0", "_ng_attempt_index": attempt}
+        record.calls = [call("/verify", row, {"reward": 1.0, "row": row}, revision=1)]
+        return component({"counter": [segment(record)]})
+
+    assert places(difference(under(0, 1), under(2, 1))) == []
+    changed = places(difference(under(0, 1), under(2, 9)))
+    assert [place.rpartition("/")[2] for place in changed] == ["count", "count"]
 
 
 def test_plain_values_become_nodes() -> None:

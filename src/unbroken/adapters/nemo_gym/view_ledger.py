@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -47,10 +48,12 @@ class LedgerFacts(msgspec.Struct, kw_only=True):
     @property
     def average_reward(self) -> float | None:
         """The mean reward of all episodes, or of those that were not handed to training yet."""
-        if self.completed and self.rewards is not None:
-            return self.rewards / self.completed
         known = [entry.reward for entry in self.entries if entry.reward is not None]
-        return sum(known) / len(known) if known else None
+        total, count = math.fsum(known), len(known)
+        if self.completed and self.rewards is not None:
+            total, count = self.rewards, self.completed
+        # Rewards are added up as rollouts come in, so the last bits are a matter of chance.
+        return float(f"{total / count:.12g}") if count else None
 
     def of(self, agent: str) -> list[Entry]:
         """Return the rollouts of one agent, in the order in which they were given out."""

@@ -1,6 +1,6 @@
 """The layered document as a tree of plain nodes, so that two checkpoints are compared by what they mean.
 
-A session's id is drawn at random when it begins, so two runs that do the same have other ids: here a session is known by
+A session's id may be drawn at random when it begins, so that two runs which do the same have other ids: here a session is known by
 its server and its rollout, where it has one. What is a matter of processes stands in places that `capture/volatile.py` names.
 """
 

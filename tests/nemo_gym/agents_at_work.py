@@ -93,13 +93,33 @@ class World:
 
         return end
 
-    async def start(self, resources: Any, **config: Any) -> None:
-        """Serve a resources server of this class, and the model."""
+    async def start(self, resources: Any, *, model: Any = ScriptedModel, **config: Any) -> Any:
+        """Serve a resources server of this class, and the model; returns how to end the former."""
+        _, app = build(model, "model", call_log=str(self.call_log), **config)
+        await self.serve("model", app)
+        return await self.start_resources(resources)
+
+    async def start_resources(self, resources: Any) -> Any:
         self.resources, app = build(resources, "res")
         self.resources.setup_exception_middleware(app)
-        await self.serve("res", app)
-        _, app = build(ScriptedModel, "model", call_log=str(self.call_log), **config)
-        await self.serve("model", app)
+        return await self.serve("res", app)
+
+    def application(self, server: Any) -> Any:
+        """Return another application in front of a server that keeps what it holds."""
+        app = server.setup_webserver()
+        server.setup_exception_middleware(app)
+        return app
+
+    def unplug(self, name: str) -> Callable[[], None]:
+        """Let nobody listen at a server's port, once the server has ended; returns what plugs it in again."""
+        old = self.sockets[name]
+        address = old.getsockname()
+        old.close()
+
+        def plug() -> None:
+            self.sockets[name] = _socket(address[1])
+
+        return plug
 
     async def agent(
         self, cls: Any, *, name: str = "journal", prepare: Any = None, **other: Any
@@ -171,9 +191,10 @@ def stop_after(count: int, reached: asyncio.Event) -> Callable[[Agent], None]:
     return watch
 
 
-def _socket() -> socket.socket:
+def _socket(port: int = 0) -> socket.socket:
     listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", port))
     listening.listen(64)
     return listening
 
@@ -181,3 +202,9 @@ def _socket() -> socket.socket:
 def said(script: list[Any]) -> dict[str, Any]:
     """Return the part of a row that carries the script to the model."""
     return {"input": [{"role": "user", "content": json.dumps({"script": script})}]}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let others work until something is so."""
+    while not condition():  # noqa: ASYNC110  (servers do not signal what they are at)
+        await asyncio.sleep(0.005)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copyreg
 import enum
 import struct
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -157,7 +158,9 @@ class _Walk:
             self._frame(value, cls)
         elif package == "torch" and hasattr(value, "detach"):
             self._tag("tensor", f"{value.dtype} {tuple(value.shape)} {value.requires_grad}")
-            self.add(value.detach().cpu().numpy())
+            self._put(
+                b"a", value.detach().cpu().reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
+            )
         elif hasattr(cls, "model_fields") and hasattr(value, "__pydantic_fields_set__"):
             self._tag("P", name_of(cls))
             self._fields(vars(value))
@@ -173,7 +176,9 @@ class _Walk:
         reducer: Any = copyreg.dispatch_table.get(cls)
         try:
             said: Any = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
-        except (TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError) as error:
+        except RecursionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's code, which may raise anything; said in `opaque`
             self._tag("!", type(error).__name__)
             self.opaque = self.opaque or f"an object of {name_of(cls)}"
             return
@@ -226,7 +231,7 @@ class _Walk:
         self._tag("#", " ".join(digests))
 
     def _array(self, value: Any, cls: type) -> None:
-        self._tag("A", f"{name_of(cls)} {value.dtype.str} {value.shape}")
+        self._tag("A", f"{name_of(cls)} {value.dtype.str} {value.dtype} {value.shape}")
         if value.dtype.hasobject:
             items = value.ravel().tolist()
             self._kept.append(items)
@@ -251,6 +256,8 @@ class _Walk:
         self._tag(
             "column", f"{column.dtype} {column.name!r}" if isinstance(column.name, str) else str(column.dtype)
         )
+        if hasattr(column.dtype, "categories"):
+            self.add([*column.dtype.categories.tolist(), column.dtype.ordered])
         values = column.to_numpy()
         self._kept.append(values)
         self.add(values)

@@ -29,10 +29,6 @@ _PROTOCOL = 5
 _KNOWN = frozenset(
     {str, int, float, bool, bytes, bytearray, type(None), dict, list, tuple, set, frozenset, complex}
 )
-_FAILURES = (
-    pickle.PicklingError, TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError, OSError, ImportError,
-    LookupError, AssertionError,
-)  # fmt: skip
 _DEEPEST = 40
 
 
@@ -63,7 +59,7 @@ def pickled(value: object, external: Mapping[int, str]) -> Pickled:
         cast("_Base", pickler).dump(value)
     except RecursionError:
         raise Unpicklable("it is nested too deeply") from None
-    except _FAILURES as error:
+    except Exception as error:  # code of the user's classes runs here, and may raise anything
         raise Unpicklable(str(error) or type(error).__name__) from error
     return Pickled(target.getvalue(), tuple(sorted(pickler.classes)), tuple(sorted(pickler.renewed)))
 

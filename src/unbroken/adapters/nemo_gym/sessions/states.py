@@ -237,7 +237,8 @@ class SessionStates:
             if text not in self._maps:
                 self._maps[text] = place
             values[text] = True if place.member else cast("Mapping[str, Any]", holder)[session]
-        return values
+        # In the order of their names: that of attributes made on demand depends on who came first.
+        return dict(sorted(values.items())) if len(values) > 1 else values
 
     def _encode(self, values: dict[str, Any]) -> Encoded:
         return encode(values, key=self._key, external=self._external, clocks=self._clocks)

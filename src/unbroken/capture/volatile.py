@@ -97,7 +97,9 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
     ),
     Entry(r"/gym/timestamp", "when it was saved (NeMo Gym)", frozenset({"environment", "resources"})),
     Entry(
-        r"/tool_history/\d+/(?:started|seconds)", "when a tool was called (NeMo Gym)", frozenset({"call_id"})
+        r"/tool_history/\d+/(?:started|seconds|call_id)",
+        "when a tool was called, and the name of the call (NeMo Gym)",
+        frozenset({"revision", "arguments"}),
     ),
     Entry(r"/connection_state/(?:phase|pid|lineage|epoch|recovery)", "which process serves (NeMo Gym)"),
     Entry(r"/extensions/unbroken(?:/models/[^/]+)?/process", "which process serves (NeMo Gym)"),

@@ -129,7 +129,7 @@ def test_the_number_of_the_attempt_in_a_row_is_no_difference() -> None:
     def under(attempt: int, count: int) -> Component:
         record = counter()
         row = {"count": count, "_ng_rollout_id": "7-0", "_ng_attempt_index": attempt}
-        record.calls = [call("/verify", row, {"reward": 1.0, "row": row}, revision=1)]
+        record.calls = [call("/verify", row, {"reward": 1.0, "row": row}, revision=1, id=f"{attempt}#1")]
         return component({"counter": [segment(record)]})
 
     assert places(difference(under(0, 1), under(2, 1))) == []

@@ -1,5 +1,5 @@
 # make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
-# make test     all tests
+# make test     all tests (those of NeMo Gym in .venv-gym, which wants Python 3.12)
 # make exactness  every proof by killing there is: more than an hour
 # make check    lint, types, layering
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes
@@ -29,5 +29,5 @@ bench:
 	@scripts/bench $(if $(ONLY),--only $(ONLY))
 
 clean:
-	rm -rf .venv .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gym .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/nemo_gym/.pytest_cache
 	find src tests demo examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,35 @@ def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
         assert answer.result(PATIENCE)["reward"] == 1.0  # the agent went on asking at the same address
         assert stack.servers.restarted == {"policy_model": 1}
         assert stack.model_calls() == [0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("wrapped", "reward"), [(True, 1.0), (False, 0.0)])
+def test_a_supervised_server_comes_back_with_its_sessions_if_it_is_wrapped(
+    tmp_path: Path, wrapped: bool, reward: float
+) -> None:
+    with Stack(tmp_path, wrapped=wrapped, supervised=True) as stack:
+        stack.hold(2)
+        answer = stack.run_later(counter(1, 2, 3))
+        stack.await_turn(2)
+        before = stack.digests() if wrapped else {}
+        died = identify(stack.servers.pids["res"])
+        os.kill(died.pid, signal.SIGKILL)
+        assert died.wait(PATIENCE)
+        while not stack.servers.restarted:
+            stack.servers.check()
+            time.sleep(0.01)
+        stack.servers.await_ready(["res"])
+        assert (stack.digests() if wrapped else {}) == before
+        stack.let_go(2)
+        assert answer.result(PATIENCE)["reward"] == reward
+        assert stack.model_calls() == [0, 1, 2, 3, 4]
+
+
+def test_a_test_can_bring_a_server_by_its_class(tmp_path: Path) -> None:
+    brought = "resources_servers.example_session_state_mgmt.app:StatefulCounterResourcesServer"
+    with Stack(tmp_path, resources=brought) as stack:
+        assert stack.run(counter(1))["reward"] == 1.0
+        assert stack.status().class_name == "StatefulCounterResourcesServer"
 
 
 def test_one_that_dies_too_often_takes_the_others_with_it(tmp_path: Path) -> None:

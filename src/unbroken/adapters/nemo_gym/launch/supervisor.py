@@ -406,7 +406,7 @@ class Servers:
                 hint=f"Look at {self.log_of(name)}, and start again: what was answered is in the logs.",
                 servers=(name,),
             )
-        pause = 0.0 if len(one.deaths) == 1 else min(2.0 ** (len(one.deaths) - 2), _LONGEST_PAUSE_S)
+        pause = pause_before(len(one.deaths))
         one.due = now + pause
         self.restarted[name] = self.restarted.get(name, 0) + 1
         _say(f"{name} died; it is started again{f' in {pause:g} s' if pause else ''}")
@@ -520,6 +520,11 @@ class Servers:
         except OSError:
             return ""
         return "".join(f"\n    {line}" for line in lines[-_TAIL:]) + "\n" if lines else ""
+
+
+def pause_before(deaths: int) -> float:
+    """Return how many seconds a server that has died so often of late waits for its next start."""
+    return 0.0 if deaths <= 1 else min(2.0 ** (deaths - 2), _LONGEST_PAUSE_S)
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from types import FrameType
 
 from unbroken.adapters.nemo_gym.launch.configuration import HEAD, Source
 from unbroken.adapters.nemo_gym.launch.supervisor import Servers
-from unbroken.errors import ServerMissing
+from unbroken.errors import ConfigError, ServerMissing
 
 EXIT_OK = 0
 EXIT_FAILED = 2
@@ -44,7 +44,7 @@ def up(
             servers.wait()
     except KeyboardInterrupt:
         return EXIT_OK
-    except ServerMissing:
+    except (ServerMissing, ConfigError):
         if not servers.failed:
             raise
         return EXIT_FAILED  # the supervisor has said it

@@ -1,0 +1,44 @@
+"""What a supervisor decides without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unbroken.adapters.nemo_gym.launch.supervisor import Servers, pause_before
+from unbroken.errors import ConfigError
+
+CONFIG = {"res": {"resources_servers": {"x": {"entrypoint": "app.py"}}}}
+
+
+def test_pauses_grow_up_to_half_a_minute() -> None:
+    assert [pause_before(deaths) for deaths in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+@pytest.mark.parametrize("options", [{"restarts": -1}, {"window": 0.0}, {"start_timeout": -1.0}])
+def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Servers(CONFIG, directory=tmp_path, **options)  # type: ignore[arg-type]
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="Not a directory"):
+        Servers(CONFIG, directory=tmp_path / "file" / "gym").start()
+
+
+def test_servers_that_do_not_run_cannot_be_stopped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no server 'other'"):
+        Servers(CONFIG, directory=tmp_path).stop("other")
+    with pytest.raises(ConfigError, match="not running"):
+        Servers(CONFIG, directory=tmp_path).stop()
+
+
+def test_a_python_that_is_not_there_is_told_and_the_directory_is_free_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        servers = Servers(CONFIG, directory=tmp_path, python=str(tmp_path / "python"))
+        with pytest.raises(ConfigError, match="No such file"):
+            servers.start()
+    with pytest.raises(ConfigError, match="No such file"):
+        Servers("a.yaml", directory=tmp_path, python=str(tmp_path / "python")).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class Served:
 
 
 @contextmanager
-def serving(cls: Any, directory: Path | None, *, name: str = "res", **options: Any) -> Iterator[Served]:
+def serving(cls: Any, directory: Path | None, *, name: str = "res", **options: Any) -> Generator[Served]:
     """Serve `cls` as `run_webserver` would; without a directory as NeMo Gym has it."""
     config = options.pop("config", {})
     wrapped = cls if directory is None else checkpointed(cls, directory=directory, **options)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, serving
 
+from tests.nemo_gym.serving import Served, serving
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Drop, Export, Quiesce, Receive, Settle, Surrender
 from unbroken.errors import ConfigError
@@ -55,26 +55,38 @@ def test_blackjack_deals_the_same_hand(tmp_path: Path) -> None:
 
     with serving(BlackjackEnv, tmp_path) as server:
         cookies = [server.seeded("/reset", asked(), rollout=f"r{number}", call="1") for number in range(8)]
-        states = {sid: (s["player"], s["dealer"], s["rng"].getstate()) for sid, s in server.server.session_state.items()}
+        states = {
+            sid: (s["player"], s["dealer"], s["rng"].getstate())
+            for sid, s in server.server.session_state.items()
+        }
         first = [server.post("/reset", asked(), rollout=f"r{number}", call="1").json() for number in range(8)]
     with serving(BlackjackEnv, tmp_path) as server:
         again = [server.post("/reset", asked(), rollout=f"r{number}", call="1") for number in range(8)]
         assert [answer.json() for answer in again] == first
         assert all(answer.headers[words.REPLAYED] for answer in again)
-        now = {sid: (s["player"], s["dealer"], s["rng"].getstate()) for sid, s in server.server.session_state.items()}
+        now = {
+            sid: (s["player"], s["dealer"], s["rng"].getstate())
+            for sid, s in server.server.session_state.items()
+        }
         assert now == states
         hits = [hit(server, cookie) for cookie in cookies]
         digests = server.digests()
     with serving(BlackjackEnv, tmp_path) as server:
         assert server.recovered()
-        assert {recovered.tier for recovered in server.recovered().values()} == {"newest"}, "hits draw the same cards"
+        assert {recovered.tier for recovered in server.recovered().values()} == {"newest"}, (
+            "hits draw the same cards"
+        )
         assert server.digests() == digests
         assert len(hits) == 8
     with serving(BlackjackEnv, tmp_path / "none") as server:
-        assert [server.post("/reset", asked(), rollout=f"r{number}", call="1").json() for number in range(8)] != first
+        assert [
+            server.post("/reset", asked(), rollout=f"r{number}", call="1").json() for number in range(8)
+        ] != first
 
 
-def _mcp(server: Served, token: str, method: str, params: dict[str, Any], number: int = 1, **headers: str) -> Any:
+def _mcp(
+    server: Served, token: str, method: str, params: dict[str, Any], number: int = 1, **headers: str
+) -> Any:
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
     given = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18", **headers}
     if token:
@@ -90,14 +102,21 @@ def test_weather_over_mcp(tmp_path: Path) -> None:
     }  # fmt: skip
     verify = {**asked(), "response": response("The weather in Paris is sunny and 72 F.")}
     with serving(ExampleMCPWeatherResourcesServer, tmp_path) as server:
-        seeded = server.post("/seed_session", {"verifier_metadata": {"expected_city": "Paris"}}, rollout="r", call="1")
+        seeded = server.post(
+            "/seed_session", {"verifier_metadata": {"expected_city": "Paris"}}, rollout="r", call="1"
+        )
         token = seeded.json()["mcp"]["headers"]["X-NeMo-Gym-Session-Token"]
         cookie = "; ".join(f"{name}={value}" for name, value in seeded.cookies.items())
         assert _mcp(server, "", "initialize", hello).json()["result"]["serverInfo"]
         tools = _mcp(server, "", "tools/list", {}).json()["result"]["tools"]
         assert [tool["name"] for tool in tools] == ["get_weather"]
         got = _mcp(
-            server, token, "tools/call", {"name": "get_weather", "arguments": {"city": "Paris"}}, rollout="r", call="2"
+            server,
+            token,
+            "tools/call",
+            {"name": "get_weather", "arguments": {"city": "Paris"}},
+            rollout="r",
+            call="2",
         )
         assert "sunny" in got.text
         (session,) = server.told("sessions").sessions
@@ -108,7 +127,12 @@ def test_weather_over_mcp(tmp_path: Path) -> None:
         assert [(r.tier, r.redone) for r in server.recovered().values()] == [("newest", 1)]
         assert server.digests() == digests
         again = _mcp(
-            server, token, "tools/call", {"name": "get_weather", "arguments": {"city": "Paris"}}, rollout="r", call="2"
+            server,
+            token,
+            "tools/call",
+            {"name": "get_weather", "arguments": {"city": "Paris"}},
+            rollout="r",
+            call="2",
         )
         assert (again.content, again.headers[words.REPLAYED]) == (got.content, "1")
         (state,) = server.server.session_id_to_state.values()
@@ -157,7 +181,10 @@ def test_the_catch_all_of_workplace_assistant_gets_what_is_its(tmp_path: Path) -
         assert "Error executing tool '.unbroken'" in tool.json()["output"]
         below = server.post("/.unbroken/status", cookie=cookie)
         assert below.status_code == 404, "no route, and no control without the token"
-        assert server.post("/company_directory_find_email_address", {"name": "sam"}, cookie=cookie).status_code == 200
+        assert (
+            server.post("/company_directory_find_email_address", {"name": "sam"}, cookie=cookie).status_code
+            == 200
+        )
         digests = server.digests()
     with serving(WorkbenchResourcesServer, tmp_path) as server:
         assert server.recovered()
@@ -170,8 +197,9 @@ def test_the_catch_all_of_workplace_assistant_gets_what_is_its(tmp_path: Path) -
 def test_two_workers_are_refused(tmp_path: Path) -> None:
     from resources_servers.example_session_state_mgmt.app import StatefulCounterResourcesServer
 
-    with pytest.raises(ConfigError, match="num_workers=2"), serving(
-        StatefulCounterResourcesServer, tmp_path, config={"num_workers": 2}
+    with (
+        pytest.raises(ConfigError, match="num_workers=2"),
+        serving(StatefulCounterResourcesServer, tmp_path, config={"num_workers": 2}),
     ):
         pass
 
@@ -179,7 +207,10 @@ def test_two_workers_are_refused(tmp_path: Path) -> None:
 def test_a_session_moves_between_two_instances(tmp_path: Path) -> None:
     from resources_servers.example_session_state_mgmt.app import StatefulCounterResourcesServer as Counter
 
-    with serving(Counter, tmp_path / "a", name="a") as source, serving(Counter, tmp_path / "b", name="b") as target:
+    with (
+        serving(Counter, tmp_path / "a", name="a") as source,
+        serving(Counter, tmp_path / "b", name="b") as target,
+    ):
         source.adopt()
         target.adopt()
         cookie = source.seeded(body={"initial_count": 3}, rollout="r", call="1")

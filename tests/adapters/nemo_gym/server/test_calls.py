@@ -20,9 +20,7 @@ def test_a_lost_answer_that_is_asked_for_again_is_executed_once(tmp_path: Path) 
         async with running(tmp_path) as server:
             seeded = await server.post("/seed_session", {"start": 3}, rollout="r", call="1")
             for replayed in (False, True):
-                answer = await server.post(
-                    "/add", {"count": 2}, cookie=seeded.cookie, rollout="r", call="2"
-                )
+                answer = await server.post("/add", {"count": 2}, cookie=seeded.cookie, rollout="r", call="2")
                 assert (answer.json, answer.replayed) == ({"ok": True}, replayed)
                 assert answer.cookie
             assert (await server.post("/value", cookie=seeded.cookie)).json == {"count": 5}
@@ -59,7 +57,9 @@ def test_a_client_that_goes_away_does_not_undo_its_call(tmp_path: Path) -> None:
         async with running(tmp_path) as server:
             cookie = (await server.post("/seed_session", {"start": 3}, rollout="r", call="1")).cookie
             hold = server.server._unbroken_hold = asyncio.Event()
-            call = asyncio.create_task(server.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="2"))
+            call = asyncio.create_task(
+                server.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="2")
+            )
             await server.server._unbroken_held.wait()
             call.cancel()
             await asyncio.wait([call])
@@ -103,7 +103,10 @@ def test_who_may_not_call(tmp_path: Path) -> None:
                 ((409, "unknown session"), await server.post("/value")),
                 ((409, "unknown session"), await server.post("/value", cookie=cookie, rollout="x")),
                 ((409, "stale attempt"), await server.post("/value", cookie=cookie, rollout="r", attempt=0)),
-                ((409, "stale attempt"), await server.post("/seed_session", rollout="r", call="1", attempt=0)),
+                (
+                    (409, "stale attempt"),
+                    await server.post("/seed_session", rollout="r", call="1", attempt=0),
+                ),
             ):
                 assert (answer.status, answer.refused) == expected
                 assert answer.json["error"].endswith(".")
@@ -180,15 +183,15 @@ def test_several_workers_would_each_have_some_of_the_sessions(tmp_path: Path) ->
         checkpointed(dict, directory=tmp_path)
 
 
-def test_an_answer_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
+def test_an_answer_that_cannot_be_kept_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as server:
             cookie = (await server.post("/seed_session", {"start": 3}, rollout="r", call="1")).cookie
 
-            async def full(_: int) -> None:
-                raise StoreFull("No room is left.")
+            async def full(ticket: int) -> None:
+                raise StoreFull(f"No room is left for {ticket}.")
 
-            server.participant.log.durable = full  # type: ignore[method-assign]
+            monkeypatch.setattr(server.participant.log, "durable", full)
             answer = await server.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="2")
             assert (answer.status, answer.refused) == (503, "closed")
             again = await server.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="2")

@@ -18,7 +18,9 @@ from .tiny import Running, running
 def _flip(directory: Path, session: str, kind: type[msgspec.Struct], *, last: bool = True) -> None:
     """Spoil a line of `session` of this kind."""
     log = Log.open(directory, key=log_key())
-    lines = [line for line in log.lines if line.label == session and isinstance(records.entry(line.payload), kind)]
+    lines = [
+        line for line in log.lines if line.label == session and isinstance(records.entry(line.payload), kind)
+    ]
     log.close()
     payload = lines[-1 if last else 0].payload
     data = bytearray((directory / "log").read_bytes())
@@ -27,7 +29,9 @@ def _flip(directory: Path, session: str, kind: type[msgspec.Struct], *, last: bo
     (directory / "log").write_bytes(data)
 
 
-async def _two(directory: Path, *, exported: bool = False) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+async def _two(
+    directory: Path, *, exported: bool = False
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
     """Return cookies, session ids and digests of two sessions, by rollout."""
     async with running(directory) as server:
         cookies = {
@@ -130,7 +134,9 @@ def test_what_had_begun_and_was_not_answered_is_named(tmp_path: Path) -> None:
     async def scenario() -> None:
         cookies, ids, digests = await _two(tmp_path)
         opened = Log.open(tmp_path, key=log_key())
-        began = records.Began(number=99, session=ids["good"], rollout="good", id="7", path="/add", arguments=b"{}")
+        began = records.Began(
+            number=99, session=ids["good"], rollout="good", id="7", path="/add", arguments=b"{}"
+        )
         opened.append(ids["good"], records.encode(began))
         opened.close()
         async with running(tmp_path) as server:

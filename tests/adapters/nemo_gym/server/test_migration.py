@@ -26,7 +26,9 @@ def test_a_call_that_waits_is_sent_on(tmp_path: Path) -> None:
             digests = await source.digests()
             record = await source.told("surrender", Surrender(session=session, to="http://b:1"))
             assert isinstance(record, Record)
-            waiting = asyncio.create_task(source.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="3"))
+            waiting = asyncio.create_task(
+                source.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="3")
+            )
             assert (await target.told("receive", Receive(record=record.data))) is not None
             assert not waiting.done()
             assert await target.digests() == digests
@@ -38,7 +40,9 @@ def test_a_call_that_waits_is_sent_on(tmp_path: Path) -> None:
             assert source.server._unbroken_executed.count("/add") == 0
             assert source.server.session_id_to_counter == {}
             # The cookie is the other server's: its name tells the secret, and its session is known to be here.
-            assert (await target.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="3")).status == 200
+            assert (
+                await target.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="3")
+            ).status == 200
             assert (await target.post("/value", cookie=cookie)).json == {"count": 5}
             replayed = await target.post("/seed_session", cookie=cookie, rollout="r", call="1")
             assert replayed.replayed, "what was answered at the source is known here"

@@ -11,7 +11,16 @@ from typing import Any
 import msgspec
 
 from unbroken.adapters.nemo_gym import control, records
-from unbroken.adapters.nemo_gym.control import Committed, Drop, Export, Exported, Prepare, Quiesce, Record, Refusal
+from unbroken.adapters.nemo_gym.control import (
+    Committed,
+    Drop,
+    Export,
+    Exported,
+    Prepare,
+    Quiesce,
+    Record,
+    Refusal,
+)
 from unbroken.adapters.nemo_gym.server.participant import Participant
 
 from .tiny import Running, Tiny, running
@@ -33,7 +42,7 @@ def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> Non
             cookies = [await _seeded(server, f"r{number}", 0) for number in range(5)]
             acknowledged = [0] * 16
             sent = [0] * 16
-            stop = asyncio.Event()
+            stop, progress = asyncio.Event(), asyncio.Event()
 
             async def client(number: int) -> None:
                 while not stop.is_set():
@@ -44,6 +53,7 @@ def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> Non
                     assert answer.status == 200
                     assert not answer.replayed
                     acknowledged[number] += 1
+                    progress.set()
 
             clients = [asyncio.create_task(client(number)) for number in range(16)]
             kept: dict[str, records.SessionRecord] = {}
@@ -51,7 +61,8 @@ def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> Non
             for _ in range(20):
                 before = sum(acknowledged)
                 while sum(acknowledged) < before + 16:  # there is traffic between the cuts
-                    await asyncio.sleep(0)
+                    await progress.wait()
+                    progress.clear()
                 await server.told("quiesce", Quiesce(timeout=30))
                 exported = await server.told("export", Export(lineage=lineage, mark=mark))
                 done = sum(acknowledged)
@@ -161,7 +172,9 @@ def test_a_checkpoint_in_the_place_of_all_there_was(tmp_path: Path) -> None:
             assert (await server.post("/value", cookie=other)).refused == "unknown session"
             assert (await server.post("/draw", cookie=cookie, rollout="a", call="3")).json == after
         async with running(tmp_path / "2") as server:
-            assert (await server.post("/draw", cookie=cookie, rollout="a", call="3")).replayed, "it is the log now"
+            assert (await server.post("/draw", cookie=cookie, rollout="a", call="3")).replayed, (
+                "it is the log now"
+            )
             (session,) = (await server.told("sessions")).sessions
             assert session.revision == 3
 
@@ -247,12 +260,14 @@ def test_a_long_log_is_made_short_once_a_checkpoint_has_it(tmp_path: Path, monke
         async with running(tmp_path) as server:
             await server.adopted()
             cookie = await _seeded(server, "a")
-            for number in range(20):
+            for _ in range(20):
                 await server.post("/add", {"count": 1}, cookie=cookie)
-                mark = (await server.cut()).mark
-                del number
+                await server.cut()
+            mark = (await server.cut()).mark
             hold = server.server._unbroken_hold = asyncio.Event()
-            call = asyncio.create_task(server.post("/add", {"count": 1}, cookie=cookie, rollout="a", call="9"))
+            call = asyncio.create_task(
+                server.post("/add", {"count": 1}, cookie=cookie, rollout="a", call="9")
+            )
             await server.server._unbroken_held.wait()
             size = server.participant.log.size
             await server.told("committed", Committed(mark=mark))
@@ -343,7 +358,12 @@ def test_status_says_what_it_is(tmp_path: Path) -> None:
             assert {tool.path for tool in status.tools} >= {"/seed_session", "/add", "/verify"}
             assert status.versions["python"]
             (session,) = (await server.told("sessions")).sessions
-            assert (session.rollout, session.revision, session.last, session.status) == ("a", 1, "/seed_session", "open")
+            assert (session.rollout, session.revision, session.last, session.status) == (
+                "a",
+                1,
+                "/seed_session",
+                "open",
+            )
             assert session.digest == (await server.digests())[session.id]
             assert isinstance(server.participant, Participant)
 

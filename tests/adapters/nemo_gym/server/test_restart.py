@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from .tiny import Calculator, Running, Tiny, running
 
 
@@ -118,12 +120,8 @@ def test_an_exception_is_an_answer_like_any_other(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as server:
             cookie = await _seeded(server)
-            try:
+            with pytest.raises(ValueError, match="so"):
                 await server.post("/boom", {"why": "so"}, cookie=cookie, rollout="r", call="b")
-            except ValueError as error:
-                assert str(error) == "so"
-            else:
-                raise AssertionError
         async with running(tmp_path) as server:
             again = await server.post("/boom", {"why": "so"}, cookie=cookie, rollout="r", call="b")
             assert (again.status, again.json, again.replayed) == (500, "ValueError('so')", True)
@@ -200,11 +198,8 @@ def test_retired_sessions_keep_their_answers_only(tmp_path: Path) -> None:
 
 
 def test_it_starts_closed_if_told_so_and_opens_on_release(
-    tmp_path: Path, monkeypatch: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pytest
-
-    assert isinstance(monkeypatch, pytest.MonkeyPatch)
     monkeypatch.setenv("UNBROKEN_GYM_START", "closed")
 
     async def scenario() -> None:

@@ -213,7 +213,12 @@ class Running:
         return await asgi.call(self.app, scope, body)
 
     async def told(
-        self, operation: str, asked: msgspec.Struct | None = None, *, token: str | None = None, epoch: int | None = None
+        self,
+        operation: str,
+        asked: msgspec.Struct | None = None,
+        *,
+        token: str | None = None,
+        epoch: int | None = None,
     ) -> Any:
         """Carry out a control operation; return its answer, or the refusal."""
         headers = {

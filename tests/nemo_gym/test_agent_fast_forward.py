@@ -16,6 +16,8 @@ from responses_api_agents.gymnasium_agent.app import GymnasiumAgent
 from responses_api_agents.simple_agent.app import SimpleAgent
 
 from tests.nemo_gym.agents_at_work import World, said, stop_after, world
+from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.attach import checkpointed
 
 COUNTER: list[Any] = [
     [{"name": "increment_counter", "args": {"count": 4}}, {"name": "get_counter_value", "args": {}}],
@@ -95,6 +97,42 @@ def test_gymnasium_agent_is_interrupted_after_k_answers(
             assert await (await here.run(HANDS_ROW)).json() == undisturbed
             assert here.calls == 2 * calls
             assert not around.outgoing.unused
+            await end()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("k", [1, 4, 8, 10])
+def test_agent_and_environment_stop_together_and_go_on(
+    tmp_path: Path, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(words.DIRECTORY, str(tmp_path))
+    resources = checkpointed(StatefulCounterResourcesServer)
+
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            end_resources = await here.start(resources)
+            end = await here.plain_agent(SimpleAgent)
+            undisturbed = await (await here.run(COUNTER_ROW)).json()
+            calls = here.calls
+            await end()
+
+            reached = asyncio.Event()
+            around, end = await here.agent(SimpleAgent, prepare=stop_after(k, reached))
+            first = asyncio.create_task(here.run(COUNTER_ROW))
+            await reached.wait()
+            await around.close()
+            await end()
+            await asyncio.gather(first, return_exceptions=True)
+            before = dict(here.resources.session_id_to_counter)
+            await end_resources()
+            await here.start_resources(resources)
+            around, end = await here.agent(SimpleAgent)
+            assert await (await here.run(COUNTER_ROW, **{words.ATTEMPT: "1"})).json() == undisturbed
+            assert here.calls == 2 * calls
+            assert set(here.resources.session_id_to_counter) == set(before)
+            assert set(here.resources.session_id_to_counter.values()) == {16}
+            assert (around.outgoing.replayed > 0) and not around.outgoing.unused
             await end()
 
     asyncio.run(scenario())

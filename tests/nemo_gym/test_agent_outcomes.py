@@ -163,7 +163,7 @@ def test_nemo_gym_raises_for_an_answer_from_the_log_as_for_one_of_aiohttp() -> N
 
     async def scenario() -> Any:
         with pytest.raises(ClientResponseError) as raised:
-            await raise_for_status(AnsweredResponse(status=422, body=b"no", url="http://res/x"))  # type: ignore[arg-type]
+            await raise_for_status(AnsweredResponse(status=422, body=b"no", url="http://res/x"))
         return raised.value
 
     error = asyncio.run(scenario())

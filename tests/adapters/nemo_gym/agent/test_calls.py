@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.adapters.nemo_gym.agent.toys import Said, Toy, row
 from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.agent.execution import OWN
 
 
 def test_a_session_that_has_moved_is_followed_also_after_a_restart(tmp_path: Path) -> None:
@@ -147,8 +148,16 @@ def test_each_call_carries_its_rollout_its_attempt_and_a_name(tmp_path: Path) ->
         assert inner.headers[words.CALL] != outer.headers[words.CALL]
         scopes = {answer.path: answer.scope for answer in toy.journal.records["a/b"].answers}
         assert scopes == {"/v1/responses": "/run", "/tool": "/run"}
-        nested = await toy.post("/v1/responses", {}, headers=[(words.ROLLOUT.encode(), b"a/b")])
+        late = [(words.ROLLOUT.encode(), b"a/b"), (OWN.encode(), toy.journal.lineage.encode())]
+        nested = await toy.post("/v1/responses", {}, headers=late)
         assert (nested.status, nested.header(words.REFUSED)) == (409, "stale attempt")
+        answers = len(toy.journal.records["a/b"].answers)
+        other = await toy.post(
+            "/v1/responses", {}, headers=late[:1]
+        )  # of another agent, that keeps the answer itself
+        assert other.status == 200
+        assert not toy.calls[-1].headers
+        assert len(toy.journal.records["a/b"].answers) == answers
         await toy.agent.close()
 
     asyncio.run(scenario())

@@ -199,15 +199,16 @@ def test_a_log_that_is_mostly_about_what_is_gone_is_written_anew(
         for rollout in ("a", "b"):
             journal.dispatch(rollout, attempt=0, body=b"{}", stamped=True)
             journal.asked(Asked(rollout=rollout, key="k/2", server="res", path="/tool"))
-            await journal.answered(rollout, told("k/1", rollout.encode() * 3000))
+            await journal.answered(
+                rollout, told("k/1", rollout.encode() * (4000 if rollout == "a" else 3000))
+            )
         size = journal._log.size
-        journal.compact()
+        journal.committed()
         assert journal._log.size == size
         await journal.adopt("run")
         await journal.answered("b", told("k/3"))
         journal.forget(["a"])
-        journal._dead *= 2
-        journal.compact()
+        journal.committed()
         assert journal._log.size < size
         await journal.answered("b", told("k/4"))
         before = (journal.digest("b"), journal.lineage)
@@ -217,6 +218,28 @@ def test_a_log_that_is_mostly_about_what_is_gone_is_written_anew(
         assert (again.digest("b"), again.lineage) == before
         assert again.epoch == 1
         assert [call.rollout for call in again.recovery.in_doubt] == ["b"]
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_of_rollouts_that_nobody_drops_does_not_grow_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(journal_module, "_COMPACT_FROM", 1000)
+        journal = opened(tmp_path)
+        journal.dispatch("0-0-x", attempt=0, body=b"{}", stamped=False)
+        await journal.answered("0-0-x", told("k/1", bytes(3000)))
+        await journal.finish("0-0-x", status=200, result=b"1")
+        assert not journal.records["0-0-x"].answers
+        size = journal._log.size
+        journal.close()
+        again = opened(tmp_path)
+        assert again.records["0-0-x"] == RolloutRecord(
+            id="0-0-x", body=b"{}", status=200, result=b"1", stamped=False
+        )
+        assert again._log.size < size / 2
         again.close()
 
     asyncio.run(scenario())

@@ -27,6 +27,10 @@ class RolloutStopped(UnbrokenError):
     default_hint = "Ask for the rollout again, under its id and a higher attempt."
 
 
+OWN = "x-unbroken-own"
+"""Header of a call that an agent makes to itself: the lineage of its log. Another agent's call is none of its rollouts."""
+
+
 @dataclass(slots=True, eq=False)
 class Execution:
     """One run of a rollout through the agent's own code."""

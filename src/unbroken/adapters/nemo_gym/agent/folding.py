@@ -1,7 +1,7 @@
 """What the lines of an agent's log amount to: its rollouts, and the calls that were under way when it ended.
 
 Pure. A line that cannot be read costs what it said and nothing else; it is named. An entry of a rollout whose beginning
-is not there begins it.
+is not there begins it. Of an unstamped rollout that is over nobody will carry the answers: only its result is kept.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def _take(folded: Folded, entry: records.Entry) -> None:
         case Finished():
             record = _of(folded, entry.rollout)
             record.attempt, record.status, record.result = entry.attempt, entry.status, entry.result
+            if not record.stamped:
+                record.answers = []
             _forget_asked(folded, entry.rollout)
         case Dropped():
             gone = folded.rollouts.pop(entry.rollout, None)

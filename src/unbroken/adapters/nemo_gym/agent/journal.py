@@ -75,12 +75,13 @@ class Journal:
         self._named: dict[
             tuple[str, str], int
         ] = {}  # rollout and image -> mark at which the one named the other
-        self._dead = 0
+        self._dead = max(0, log.size - sum(_size(record) for record in self.records.values()))
         self._started = now
         self._note_all()
         self.recovery = _recovery(folded, log, seconds=time.monotonic() - began)
         log.forget()
         log.append("", self._start())
+        self._compact()
 
     @classmethod
     def open(
@@ -156,6 +157,10 @@ class Journal:
             rollout, Finished(rollout=rollout, attempt=record.attempt, status=status, result=kept)
         )
         record.status, record.result = status, kept
+        if not record.stamped:  # no trainer carries it, or ever drops it
+            self._dead += _size(record) - len(record.body) - len(kept)
+            record.answers = []
+            self._answers.pop(rollout, None)
         self._forget_asked(rollout)
         self._touch(rollout, kept)
         await self._log.durable(ticket)
@@ -237,12 +242,13 @@ class Journal:
             media={digest: self.media.get(digest) for digest in sorted(named)},
         )
 
-    def compact(self) -> None:
-        """Write the log anew if more than half of it is about rollouts that are not kept.
-
-        A trainer calls this when a checkpoint is durable: what was dropped before is not asked for again.
-        """
+    def committed(self) -> None:
+        """Tidy up once a checkpoint is durable: what was dropped before that is not asked for again."""
         self._births.clear()
+        self._compact()
+
+    def _compact(self) -> None:
+        """Write the log anew if more than half of it is about what is not kept."""
         if self._log.size >= _COMPACT_FROM and self._dead * 2 > self._log.size:
             self._rewrite()
 

@@ -1,6 +1,7 @@
 """What stands in front of an agent's application: control requests, `/run`, and calls that the agent makes to itself.
 
-Everything else goes through untouched: the liveness, the documentation, a `/v1/responses` that somebody else calls.
+Everything else goes through untouched: the liveness, the documentation, a `/v1/responses` that somebody else calls, be it
+another agent: that one keeps the answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.agent import RUN, Agent, fault, refused
-from unbroken.adapters.nemo_gym.agent.execution import CALLER, Caller, RolloutStopped
+from unbroken.adapters.nemo_gym.agent.execution import CALLER, OWN, Caller, RolloutStopped
 from unbroken.adapters.nemo_gym.agent.stamps import stamp_of
 from unbroken.adapters.nemo_gym.control import Refusal, Refuses
 from unbroken.adapters.nemo_gym.server.asgi import (
@@ -47,7 +48,7 @@ class AgentMiddleware:
             await self._app(scope, receive, send)
         elif scope["path"] == RUN:
             await answer(send, await self._run(scope, receive))
-        elif header(scope["headers"], words.ROLLOUT):
+        elif header(scope["headers"], OWN) == self._agent.journal.lineage:
             await answer(send, await self._nested(scope, receive))
         else:
             await self._app(scope, receive, send)

@@ -125,7 +125,7 @@ class AgentOperations:
         return Nothing()
 
     async def committed(self, _: Committed) -> Nothing:
-        self.agent.journal.compact()
+        self.agent.journal.committed()
         return Nothing()
 
     async def prepare(self, arguments: Prepare) -> Prepared:

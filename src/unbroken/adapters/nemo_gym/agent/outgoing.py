@@ -26,7 +26,7 @@ import msgspec
 
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.answered import AnsweredResponse
-from unbroken.adapters.nemo_gym.agent.execution import Caller, Execution, RolloutStopped
+from unbroken.adapters.nemo_gym.agent.execution import OWN, Caller, Execution, RolloutStopped
 from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
 from unbroken.adapters.nemo_gym.records import Answer, Asked
@@ -231,6 +231,8 @@ class Outgoing:
                 words.ATTEMPT: str(execution.attempt),
                 words.CALL: name,
             }
+            if call.server == self.others.own:
+                arguments["headers"][OWN] = self.journal.lineage
             token = ADDRESS.set(address)
             try:
                 response = await send(call.server, path, method, **arguments)

@@ -200,7 +200,7 @@ def test_a_log_that_is_mostly_about_what_is_gone_is_written_anew(
             journal.dispatch(rollout, attempt=0, body=b"{}", stamped=True)
             journal.asked(Asked(rollout=rollout, key="k/2", server="res", path="/tool"))
             await journal.answered(
-                rollout, told("k/1", rollout.encode() * (4000 if rollout == "a" else 3000))
+                rollout, told("k/1", rollout.encode() * (9000 if rollout == "a" else 3000))
             )
         size = journal._log.size
         journal.committed()

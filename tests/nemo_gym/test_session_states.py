@@ -10,8 +10,10 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from in_process import build
 from starlette.testclient import TestClient
@@ -290,25 +292,29 @@ def test_a_server_with_a_process_for_each_session_says_so(open_client: Callable[
     assert states.digest(session) == ""
 
 
+GENRM = {
+    "genrm_model_server": {"type": "responses_api_models", "name": "genrm_model"},
+    "genrm_responses_create_params": {"input": []},
+}
+
+
 @pytest.mark.parametrize(
-    ("module", "name", "capability"),
+    ("module", "name", "settings", "capability"),
     [
-        ("gpqa_diamond", "GPQADiamondResourcesServer", "stateless"),
-        ("genrm_compare", "GenRMCompareResourcesServer", "drain_only"),
-        ("example_single_tool_call", "SimpleWeatherResourcesServer", "stateless"),
+        ("gpqa_diamond", "GPQADiamondResourcesServer", {}, "stateless"),
+        ("genrm_compare", "GenRMCompareResourcesServer", GENRM, "drain_only"),
+        ("example_single_tool_call", "SimpleWeatherResourcesServer", {}, "stateless"),
     ],
 )
-def test_what_a_class_says_before_any_traffic(module: str, name: str, capability: str) -> None:
-    try:
-        server, _ = build(class_of(module, name))
-    except ValueError:  # it wants settings that only its configuration has
-        pytest.skip(f"{module} cannot be built here")
+def test_what_a_class_says_before_any_traffic(
+    module: str, name: str, settings: dict[str, Any], capability: str
+) -> None:
+    server, _ = build(class_of(module, name), **settings)
     assert SessionStates(server, key=KEY).capability == capability
 
 
 def test_moments_of_the_monotonic_clock_are_found_in_a_real_server() -> None:
     import ast
-    from pathlib import Path
 
     import resources_servers
 
@@ -316,6 +322,36 @@ def test_moments_of_the_monotonic_clock_are_found_in_a_real_server() -> None:
 
     source = Path(next(iter(resources_servers.__path__)), "finance_sec_search", "app.py").read_text()
     assert {"_session_start_times", "requests"} <= names_in(ast.parse(source))
+
+
+def test_time_that_a_session_has_left_is_kept(
+    open_client: Callable[[Any], TestClient], tmp_path: Path
+) -> None:
+    cls = class_of("finance_sec_search", "FinanceAgentResourcesServer")
+    tickers = {"0": {"cik_str": 1, "ticker": "A", "title": "A Inc."}}
+    (tmp_path / "tickers.json").write_text(json.dumps(tickers))
+    settings = {
+        "cache_dir": str(tmp_path), "judge_prompt_template": "j", "retrieval_system_prompt": "r", "user_agent": "a b@c.de",
+        "judge_model_server": None, "retrieval_model_server": None, "judge_responses_create_params": None,
+    }  # fmt: skip
+    server, app = build(cls, **settings)
+    server2, _ = build(cls, **settings)
+    states = SessionStates(server, key=KEY)
+    users = Users(open_client(app), [{}])
+    assert users.ask(0, "/seed_session", {})[0] == 200
+    (session,) = users.sessions()
+    server._data_storage[session]["page"] = "text"
+    encoded = states.capture(session)
+    assert encoded is not None
+    states2 = SessionStates(server2, key=KEY)
+    decoded = states2.decode(msgspec.structs.replace(encoded, clock=encoded.clock - 1000.0))
+    states2.install(session, decoded)
+    assert decoded.age >= 1000.0
+    assert server2._session_start_times[session] == server._session_start_times[session] + decoded.age
+    assert server2._data_storage[session] == {"page": "text"}
+    assert states2.digest(session) == states.digest(session)
+    assert states.capability == "snapshot_with_exclusions"
+    assert any(line.startswith("_session_lock: a lock") for line in states.exclusions)
 
 
 def test_fingerprints_of_tools_and_settings() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, cast
@@ -123,9 +124,8 @@ class Nature:
         elif _PROCESS.search(annotation):
             self._set("replay", f"{name} holds processes ({annotation})")
         else:
-            words = set(re.findall(r"\w+", annotation))
-            for node in tree.body:
-                if isinstance(node, ast.ClassDef) and node.name in words:
+            for word in re.findall(r"\w+", annotation):
+                for node in _class_of(word, module, tree):
                     self._look_into(name, node)
 
     def _look_into(self, name: str, cls: ast.ClassDef) -> None:
@@ -151,6 +151,22 @@ class Nature:
         if self._static is None:
             self._static = capability
             self.why = self.why or why
+
+
+def _class_of(word: str, module: ModuleType, tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """Find the source of a class that a module defines or imports."""
+    cls = getattr(module, word, None)
+    if isinstance(cls, type) and cls.__module__ != module.__name__:
+        if cls.__module__.split(".", maxsplit=1)[0] != module.__name__.split(".", maxsplit=1)[0]:
+            return  # a library's; what it is says its name
+        home = sys.modules.get(cls.__module__)
+        found = tree_of(home) if home is not None else None
+        if found is None:
+            return
+        tree = found
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == word:
+            yield node
 
 
 def _building(functions: Mapping[str, ast.AST]) -> set[str]:
@@ -254,8 +270,9 @@ def _handed(function: ast.AST) -> Iterator[str]:
         for argument in (
             (*node.args, *(keyword.value for keyword in node.keywords)) if word not in _READERS else ()
         ):
-            if isinstance(argument, ast.Attribute):
-                yield _attribute(argument)
+            name = _attribute(argument) if isinstance(argument, ast.Attribute) else ""
+            if name:
+                yield name
 
 
 def _root(node: ast.expr) -> str:

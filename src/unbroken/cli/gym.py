@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from unbroken.cli import gym_servers
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption, guarded
 from unbroken.cli.output import show as print_out
 from unbroken.errors import ConfigError
@@ -253,3 +254,6 @@ app.command("show")(guarded(show))
 app.command("export")(guarded(export))
 app.command("migrate")(guarded(migrate))
 app.command("schema")(guarded(schema))
+app.command("up")(guarded(gym_servers.up))
+app.command("wrap")(guarded(gym_servers.wrap))
+app.command("trim")(guarded(gym_servers.trim))

@@ -36,7 +36,7 @@ import sys
 sys.path[:0] = {paths!r}
 
 from {module} import {class_name}
-from unbroken.adapters.nemo_gym.attach import checkpointed
+from unbroken.nemo_gym import checkpointed
 
 if __name__ == "__main__":
     checkpointed({class_name}{options}).run_webserver()

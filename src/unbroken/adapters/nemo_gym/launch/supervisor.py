@@ -12,7 +12,6 @@ Not promised: that a server which hangs is noticed. Only one that has ended is.
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import os
@@ -22,28 +21,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.exclusive import Exclusive
 from unbroken.adapters.nemo_gym.launch.configuration import (
     HEAD,
-    HEAD_PORT,
     Instance,
     Plain,
     Source,
-    instances,
     needs_nemo_gym,
     plain,
-    with_addresses,
 )
-from unbroken.adapters.nemo_gym.launch.record import FOLDER, Record, becomes_free, free_port, is_free
+from unbroken.adapters.nemo_gym.launch.placing import place
+from unbroken.adapters.nemo_gym.launch.record import FOLDER, Record
 from unbroken.adapters.nemo_gym.launch.resolve import resolve
 from unbroken.adapters.nemo_gym.launch.serve import CONFIG_DICT
 from unbroken.adapters.nemo_gym.launch.spawn import Direct, Preloaded, Starter, has_ended, kill_group
-from unbroken.errors import ConfigError, InternalError, RunBusy, ServerMissing
+from unbroken.errors import ConfigError, InternalError, ServerMissing
 from unbroken.repo.process import Process
 
 _GRACE_S = 5.0
@@ -51,8 +48,6 @@ _GRACE_S = 5.0
 _LONGEST_PAUSE_S = 30.0
 _LOOK_S = 0.05
 _TAIL = 15
-_HELD: set[Path] = set()
-"""Directories with a supervisor in this process: a POSIX lock never conflicts within one."""
 
 
 @dataclass(slots=True)
@@ -135,8 +130,7 @@ class Servers:
         self._failure: ServerMissing | ConfigError | None = None
         self._starter: Starter | None = None
         self._record = Record(self._folder / "servers.json")
-        self._lock: IO[bytes] | None = None
-        self._after_a_kill = False
+        self._lock: Exclusive | None = None
 
     def __enter__(self) -> Servers:  # noqa: PYI034 - `Self` came with Python 3.11
         self.start()
@@ -245,9 +239,8 @@ class Servers:
             os.close(self._wake[1])
             self._wake = None
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
-            _HELD.discard(self.directory)
 
     # Before the thread runs.
 
@@ -256,29 +249,19 @@ class Servers:
         return self.directory / FOLDER
 
     def _take_directory(self) -> None:
-        busy = RunBusy(f"Another process has servers in {self.directory}.")
-        if self.directory in _HELD:
-            raise busy
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = open(self._folder / "lock", "ab")  # noqa: SIM115 - held as long as the servers
         except OSError as error:
             raise ConfigError(
                 f"{self.directory} cannot be used: {error.strerror}.",
                 hint="Give a directory on a local disk.",
             ) from error
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise busy from error
-        self._lock = lock
-        _HELD.add(self.directory)
+        self._lock = Exclusive.take(self._folder / "lock", what=f"The directory {self.directory}")
 
     def _place(self) -> None:
         """Find out what is to be started, and where it will answer."""
         self._record = Record.read(self._record.path)
-        self._after_a_kill = bool(self._record.processes)
+        after_kill = bool(self._record.processes)
         for name in self._record.end_stale(self.directory):
             _say(f"{name}: a process that had outlived its supervisor was ended")
         config = self.config
@@ -286,45 +269,10 @@ class Servers:
             config = resolve(
                 config, python=self._python, project=self._project, environment=self._environment
             )
-        found = instances(config)
-        head = config.get(HEAD) or {}
-        head_instance = Instance(
-            HEAD, HEAD, HEAD, "", host=str(head.get("host") or "127.0.0.1"), port=head.get("port")
-        )
-        if self._with_head:  # where the official commands look for it
-            self._record.ports.setdefault(HEAD, HEAD_PORT)
-        every: list[Instance] = []
-        # What the configuration fixes comes first: a port that is drawn must not take it.
-        for instance in sorted((*found, head_instance), key=lambda one: one.port is None):
-            every.append(self._placed(instance, [one.port or 0 for one in every]))
-        placed = {one.name: one for one in every}
-        self.config = with_addresses(
-            config,
-            [placed[one.name] for one in found],
-            head=(placed[HEAD].host, placed[HEAD].port or 0),
-        )
-        names = [one.name for one in found] + ([HEAD] if self._with_head else [])
-        self._watched = {name: _Watched(placed[name]) for name in names}
+        placed = place(config, self._record, head=self._with_head, after_kill=after_kill)
+        self.config = placed.config
+        self._watched = {one.name: _Watched(one) for one in placed.instances}
         self._record.write()
-
-    def _placed(self, instance: Instance, taken: Sequence[int]) -> Instance:
-        if instance.port is not None:
-            if (instance.name != HEAD or self._with_head) and not is_free(instance.host, instance.port):
-                raise ConfigError(
-                    f"The port {instance.port} of {instance.name} is taken on {instance.host}.",
-                    hint="End what listens there, or give another port.",
-                )
-            return instance
-        former = self._record.ports.get(instance.name)
-        port = former
-        if port is not None and self._after_a_kill:
-            becomes_free(instance.host, port)  # the kernel may still be taking its process apart
-        if port is None or port in taken or not is_free(instance.host, port):
-            port = free_port(instance.host, taken)
-            if former is not None:
-                _say(f"{instance.name}: its port {former} is taken by somebody else; it has {port} now")
-        self._record.ports[instance.name] = port
-        return replace(instance, port=port)
 
     # In the thread.
 

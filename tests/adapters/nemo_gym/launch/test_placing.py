@@ -1,0 +1,59 @@
+"""Where servers answer."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unbroken.adapters.nemo_gym.launch.placing import place
+from unbroken.adapters.nemo_gym.launch.record import Record, free_port
+from unbroken.errors import ConfigError
+
+
+def config(**ports: int | None) -> dict[str, Any]:
+    return {
+        name: {"resources_servers": {"x": {"entrypoint": "app.py", "port": port}}}
+        for name, port in ports.items()
+    }
+
+
+def test_ports_that_were_drawn_stay(tmp_path: Path) -> None:
+    record = Record(tmp_path / "servers.json")
+    fixed = free_port("127.0.0.1", [])
+    first = place(config(a=None, b=fixed), record, head=False, after_kill=False)
+    assert [one.name for one in first.instances] == ["a", "b"]
+    assert first.instances[1].port == fixed
+    assert set(record.ports) == {"a", "head_server"}
+    again = place(config(a=None, b=fixed), record, head=False, after_kill=False)
+    assert again == first
+    assert again.config["a"]["resources_servers"]["x"]["port"] == record.ports["a"]
+
+
+def test_a_drawn_port_that_somebody_else_has_is_drawn_anew_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = Record(tmp_path / "servers.json")
+    place(config(a=None), record, head=False, after_kill=False)
+    port = record.ports["a"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        placed = place(config(a=None), record, head=False, after_kill=False)
+    assert placed.instances[0].port == record.ports["a"] != port
+    assert f"its port {port} is taken" in capsys.readouterr().err
+
+
+def test_two_servers_at_one_port_are_refused(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1", [])
+    with pytest.raises(ConfigError, match="another server"):
+        place(config(a=port, b=port), Record(tmp_path / "servers.json"), head=False, after_kill=False)
+
+
+def test_a_head_server_is_started_last_and_only_if_asked_for(tmp_path: Path) -> None:
+    given = {**config(a=None), "head_server": {"host": "127.0.0.1", "port": free_port("127.0.0.1", [])}}
+    placed = place(given, Record(tmp_path / "servers.json"), head=True, after_kill=False)
+    assert [one.name for one in placed.instances] == ["a", "head_server"]
+    assert placed.config["head_server"] == given["head_server"]

@@ -147,7 +147,7 @@ def statuses() -> dict[str, Status]:
             capability="snapshot_with_exclusions",
             exclusions=("client: a connection",),
             tools=(
-                Tool(name="increment_counter", path="/increment_counter"),
+                Tool(name="increment_counter", path="/increment_counter", schema="f00"),
                 Tool(name="look", path="/look"),
             ),
             cache={"pages": "dict of 3"},
@@ -180,7 +180,9 @@ def ledger() -> bytes:
         Entry(id="8-0", row=row, agent="simple", progress="dispatched", attempt=1),
         Entry(id="8-1", row=row, agent="simple"),
     ]
-    return msgspec.msgpack.encode({"version": 1, "round": 9, "finished": 3, "completed": 2, "rewards": 1.5, "entries": entries})
+    return msgspec.msgpack.encode(
+        {"version": 1, "round": 9, "finished": 3, "completed": 2, "rewards": 1.5, "entries": entries}
+    )
 
 
 def component(

@@ -237,7 +237,10 @@ def test_a_resources_server() -> None:
     }
     assert connection["recovery"]["redone"] == 2
     assert resource.cache_data == {"pages": "dict of 3"}
-    assert [tool["name"] for tool in resource.tool_registry] == ["increment_counter", "look"]
+    assert resource.tool_registry == [
+        {"name": "increment_counter", "path": "/increment_counter", "method": "POST", "schema": "f00"},
+        {"name": "look", "path": "/look", "method": "POST", "schema": ""},
+    ]
     assert resource.extensions["unbroken"]["class"] == "StatefulCounterResourcesServer"
 
 

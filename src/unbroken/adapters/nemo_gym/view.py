@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from unbroken.adapters.nemo_gym import records
-from unbroken.adapters.nemo_gym.control import Status
+from unbroken.adapters.nemo_gym.control import Status, Tool
 from unbroken.adapters.nemo_gym.protocol import Environment, GymState, Metadata, ResourceState, SessionState
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, read_payload
 from unbroken.adapters.nemo_gym.trainer.segments import read_segments
@@ -84,9 +84,7 @@ def resource_state(status: Status) -> ResourceState:
             **process(status),
         },
         cache_data=dict(status.cache),
-        tool_registry=[
-            _plain(tool) for tool in sorted(status.tools, key=lambda tool: (tool.path, tool.name))
-        ],
+        tool_registry=[_tool(tool) for tool in sorted(status.tools, key=lambda tool: (tool.path, tool.name))],
         extensions={
             "unbroken": {
                 "class": status.class_name,
@@ -131,6 +129,10 @@ def metadata(meta: Meta | None, ledger: LedgerFacts | None) -> Metadata:
         average_reward=None if ledger is None else ledger.average_reward,
         checkpoint_reason="" if meta is None else meta.reason,
     )
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "path": tool.path, "method": tool.method, "schema": tool.schema}
 
 
 def _plain(struct: msgspec.Struct) -> dict[str, Any]:

@@ -112,14 +112,17 @@ def finite(value: Any) -> Any:
 
 
 def moment(seconds: float) -> str:
-    """Return a time as ISO 8601 in UTC; nothing of none.
+    """Return a time as ISO 8601 in UTC; nothing of none, and of one that is no date.
 
-    >>> moment(0.0), moment(1_765_000_000.25)
-    ('', '2025-12-06T05:46:40.250Z')
+    >>> moment(0.0), moment(1_765_000_000.25), moment(1e20)
+    ('', '2025-12-06T05:46:40.250Z', '')
     """
     if not seconds:
         return ""
-    made = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    try:
+        made = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):  # of a clock that was far off
+        return ""
     return made.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -330,7 +330,7 @@ def test_time_that_a_session_has_left_is_kept(
     cls = class_of("finance_sec_search", "FinanceAgentResourcesServer")
     tickers = {"0": {"cik_str": 1, "ticker": "A", "title": "A Inc."}}
     (tmp_path / "tickers.json").write_text(json.dumps(tickers))
-    settings = {
+    settings: dict[str, Any] = {
         "cache_dir": str(tmp_path), "judge_prompt_template": "j", "retrieval_system_prompt": "r", "user_agent": "a b@c.de",
         "judge_model_server": None, "retrieval_model_server": None, "judge_responses_create_params": None,
     }  # fmt: skip

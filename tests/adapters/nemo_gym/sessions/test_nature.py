@@ -87,7 +87,7 @@ def load(tmp_path: Path) -> Iterator[Any]:
 
     def build(source: str, name: str = "a_server") -> Any:
         path = tmp_path / name / "app.py"
-        path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         path.write_text(source)
         spec = importlib.util.spec_from_file_location(f"{name}_app", path)
         assert spec is not None
@@ -107,6 +107,17 @@ def load(tmp_path: Path) -> Iterator[Any]:
 def test_a_servers_source_says_what_can_be_done(load: Any, kind: str) -> None:
     states = SessionStates(load(SOURCES[kind]), key=b"k" * 32)
     assert states.capability == kind.split(" ", maxsplit=1)[0]
+
+
+def test_a_class_of_another_file_of_the_server_is_looked_at(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_server").mkdir()
+    (tmp_path / "a_server" / "a_servers_handle.py").write_text(SOURCES["replay"])
+    monkeypatch.syspath_prepend(str(tmp_path / "a_server"))
+    source = SOURCES["snapshot"].replace("self.sessions = {}", "self.sessions: 'dict[str, Handle]' = {}")
+    server = load("from a_servers_handle import Handle\n" + source)
+    assert SessionStates(server, key=b"k" * 32).capability == "replay"
 
 
 def test_single_servers_are_known_by_their_folder(load: Any) -> None:

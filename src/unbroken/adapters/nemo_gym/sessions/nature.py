@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -157,13 +158,11 @@ def _class_of(word: str, module: ModuleType, tree: ast.Module) -> Iterator[ast.C
     """Find the source of a class that a module defines or imports."""
     cls = getattr(module, word, None)
     if isinstance(cls, type) and cls.__module__ != module.__name__:
-        if cls.__module__.split(".", maxsplit=1)[0] != module.__name__.split(".", maxsplit=1)[0]:
-            return  # a library's; what it is says its name
         home = sys.modules.get(cls.__module__)
-        found = tree_of(home) if home is not None else None
-        if found is None:
-            return
-        tree = found
+        folder = Path(module.__file__ or "").parent
+        if home is None or not Path(getattr(home, "__file__", None) or "").is_relative_to(folder):
+            return  # a library's; what it is says its name
+        tree = tree_of(home) or tree
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == word:
             yield node

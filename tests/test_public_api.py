@@ -120,6 +120,7 @@ FACES = {
     "dcp": ["Best", "RankStateWarning", "StorageReader", "StorageWriter", "rank_state"],
     "distributed": ["REPLICATED", "World", "world"],
     "pretrained": ["Pretrained"],
+    "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "checkpointed"],
 }
 """Each framework's face, and what it gathers."""
 
@@ -147,6 +148,25 @@ def test_a_buffer_takes_its_size_and_its_fields() -> None:
         "capacity": "required", "fields": "required",
     }  # fmt: skip
     assert options(unbroken.PrioritizedReplayBuffer, KEYWORD) == {"alpha": "0.6", "epsilon": "1e-06"}
+
+
+def test_rollouts_of_nemo_gym_take_these_options() -> None:
+    from unbroken.nemo_gym import Gym, RolloutQueue, checkpointed
+
+    assert options(Gym, POSITIONAL) == {"servers": "required"}
+    assert options(Gym, KEYWORD) == {
+        "agent": "''", "sync_timeout": "30.0", "concurrency": "64", "max_attempts": "3", "patience": "600.0",
+        "token": "None",
+    }  # fmt: skip
+    assert options(RolloutQueue, POSITIONAL) == {"gym": "required", "rows": "required"}
+    assert options(RolloutQueue, KEYWORD) == {
+        "samples": "1", "ahead": "0", "seed": "0", "epochs": "1", "agent": "''",
+    }  # fmt: skip
+    assert options(checkpointed, POSITIONAL) == {"cls": "required"}
+    assert options(checkpointed, KEYWORD) == {
+        "directory": "None", "capability": "None", "exclude": "nothing", "log_states": "False",
+        "retire_after_verify": "False",
+    }  # fmt: skip
 
 
 def test_an_interval_and_the_best() -> None:

@@ -1,7 +1,7 @@
 """NeMo Gym: servers that come back as they were, and rollouts as a part of the training's state.
 
 ```
-class Server(checkpointed(ExampleResourcesServer)): ...    # in a server's app.py; its settings stay as they are
+checkpointed(MyResourcesServer).run_webserver()            # in a server's app.py
 gym = Gym({"agent": …, "res": …, "policy": …})             # in the training
 run.track(policy=net, optimizer=opt, gym=gym)
 ```
@@ -9,8 +9,9 @@ run.track(policy=net, optimizer=opt, gym=gym)
 
 from __future__ import annotations
 
+from unbroken.adapters.nemo_gym.attach import checkpointed
 from unbroken.adapters.nemo_gym.trainer.gym import Gym, RolloutWarning
 from unbroken.adapters.nemo_gym.trainer.ledger import Rollout
 from unbroken.adapters.nemo_gym.trainer.queue import RolloutQueue
 
-__all__ = ["Gym", "Rollout", "RolloutQueue", "RolloutWarning"]
+__all__ = ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "checkpointed"]

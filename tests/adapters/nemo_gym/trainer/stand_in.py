@@ -7,12 +7,13 @@ asked for again from there; a resources server holds a session per rollout; a mo
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -57,7 +58,10 @@ class StandIn:
         """Records that `prepare` finds a problem in."""
         self.deaf = threading.Event()
         """While it is set, nothing but `status` is answered; what was asked meanwhile is not done."""
+        self.before_control: Callable[[str, int], None] = lambda operation, number: None
+        """Called before a control operation, with how often it was asked for."""
         self._prepared: list[Record] = []
+        self._connections: set[socket.socket] = set()
         self._gate = threading.Condition()
         self._inside: dict[int, tuple[InFlight, float]] = {}
         self._next = 0
@@ -72,7 +76,11 @@ class StandIn:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
+        """End as a killed process does: nobody is answered any more."""
         self._server.shutdown()
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         self._thread.join()
 
@@ -105,6 +113,7 @@ class StandIn:
 
     def control(self, operation: str, headers: dict[str, str], body: bytes) -> Reply:
         self.asked.append(operation)
+        self.before_control(operation, self.asked.count(operation))
         try:
             if headers.get(words.CONTROL) != TOKEN:
                 raise Refuses("token", "The control token is not this server's.")
@@ -115,9 +124,7 @@ class StandIn:
                 while self.deaf.is_set():
                     time.sleep(0.01)
                 raise Crash
-            handler = cast(
-                "Callable[[Any], msgspec.Struct] | None", getattr(self, f"do_{operation}", None)
-            )
+            handler = cast("Callable[[Any], msgspec.Struct] | None", getattr(self, f"do_{operation}", None))
             if handler is None:
                 raise Refuses("other", f"This server has no operation {operation!r}.")
             answer = handler(msgspec.msgpack.decode(body, type=takes))
@@ -181,6 +188,8 @@ class StandIn:
 
     def do_activate(self, _: control.Activate) -> control.Recovery:
         with self._gate:
+            if self.phase == "open":
+                raise Refuses("busy", "The server is open.")
             gone = set(self.kept)
             self.kept = {record.key: self.read(record.data) for record in self._prepared}
             self.mark += 1
@@ -336,7 +345,12 @@ class Agent(StandIn):
                 answers = [] if record is None else record.answers
                 status, result = (0, b"") if record is None else (record.status, record.result)
                 record = RolloutRecord(
-                    id=rollout, attempt=attempt, body=body, answers=list(answers), status=status, result=result
+                    id=rollout,
+                    attempt=attempt,
+                    body=body,
+                    answers=list(answers),
+                    status=status,
+                    result=result,
                 )
         self.keep(rollout, record)
         with running:
@@ -351,7 +365,12 @@ class Agent(StandIn):
         self._told(record, "seed", self.resources, "/seed_session", session=rollout, seed=row["prompt"])
         state: dict[str, Any] = {}
         for turn in range(self.turns):
-            asked = {"rollout": rollout, "prompt": row["prompt"], "turn": turn, "weight": row.get("weight", 0.0)}
+            asked = {
+                "rollout": rollout,
+                "prompt": row["prompt"],
+                "turn": turn,
+                "weight": row.get("weight", 0.0),
+            }
             answer = self._told(record, f"model-{turn}", self.model, "/v1/responses", **asked)
             state = self._told(
                 record, f"step-{turn}", self.resources, "/step", session=rollout, add=answer["add"]
@@ -407,6 +426,15 @@ def _json(status: int, body: dict[str, Any], **headers: str) -> Reply:
 def _handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            server._connections.add(self.connection)
+
+        def finish(self) -> None:
+            server._connections.discard(self.connection)
+            with suppress(OSError):
+                super().finish()
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))

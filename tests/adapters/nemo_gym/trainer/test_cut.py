@@ -108,9 +108,7 @@ def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
     stack.model.before = before
     body = {"rollout": "r-1", "prompt": 1, "turn": 0, "weight": 0}
     thread = threading.Thread(
-        target=lambda: httpx.post(
-            f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False
-        )
+        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False)
     )
     thread.start()
     assert arrived.wait(10)
@@ -121,9 +119,7 @@ def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
     thread.join()
 
 
-def test_an_interruption_releases_all(
-    stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_releases_all(stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet.get("res"), "export", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         cut(fleet.by_role, {}, timeout=10)

@@ -17,7 +17,16 @@ def test_a_finite_reward_completes() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"reward": NaN}', b'{"reward": 1e999}', b'{"reward": true}', b'{"reward": "1"}', b"{}", b"[1]", b"\xff"]
+    "body",
+    [
+        b'{"reward": NaN}',
+        b'{"reward": 1e999}',
+        b'{"reward": true}',
+        b'{"reward": "1"}',
+        b"{}",
+        b"[1]",
+        b"\xff",
+    ],
 )
 def test_anything_else_as_a_reward_is_none(body: bytes) -> None:
     assert isinstance(judge(200, {}, body), Failed)

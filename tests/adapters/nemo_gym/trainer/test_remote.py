@@ -16,8 +16,7 @@ from unbroken.adapters.nemo_gym import control
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
 from unbroken.errors import ConfigError, Fenced, ServerMissing, UnsupportedFormat
 
-from .stand_in import TOKEN, StandIn, Stack
-
+from .stand_in import TOKEN, Stack, StandIn
 
 _MADE: list[Remote] = []
 
@@ -78,7 +77,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(ServerMissing, match="'status'.*Look at those servers") as found:
+    with pytest.raises(ServerMissing, match=r"'status'.*Look at those servers") as found:
         remote_at(f"http://127.0.0.1:{port}").status()
     assert found.value.servers == ("res",)
 

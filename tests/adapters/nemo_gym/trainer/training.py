@@ -7,10 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .stand_in import Stack
+import unbroken
+from unbroken.nemo_gym import Gym
+
+from .stand_in import TOKEN, Stack
 
 SCRIPT = Path(__file__).parent / "training_script.py"
 
@@ -36,19 +40,69 @@ def finish(root: Path, stack: Stack, steps: int, *options: str) -> tuple[dict[st
 
 def kill_at(call: int, root: Path, stack: Stack, steps: int, *options: str) -> None:
     """Kill a training while the model has its call number `call` before it, and then let the model answer."""
-    arrived, go_on = threading.Event(), threading.Event()
+    hold = _Hold(call)
+    stack.model.before = lambda _, number: hold(number)
+    _kill(hold, root, stack, steps, *options)
+    stack.model.before = lambda rollout, number: None
 
-    def before(_: str, number: int) -> None:
-        if number == call:
-            arrived.set()
-            go_on.wait(60)
 
-    stack.model.before = before
+def kill_in(operation: str, number: int, root: Path, stack: Stack, steps: int, *options: str) -> None:
+    """Kill a training while the agent has a control operation before it, when it comes for the `number`-th time."""
+    hold = _Hold(number)
+    stack.agent.before_control = lambda name, n: hold(n) if name == operation else None
+    _kill(hold, root, stack, steps, *options)
+    stack.agent.before_control = lambda name, n: None
+
+
+class _Hold:
+    """Holds up whoever comes with a number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.arrived, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, number: int) -> None:
+        if number == self._number:
+            self.arrived.set()
+            self.go_on.wait(60)
+
+
+def _kill(hold: _Hold, root: Path, stack: Stack, steps: int, *options: str) -> None:
     process = start(root, stack, steps, *options)
     try:
-        assert arrived.wait(60), process.communicate(timeout=60)
+        assert hold.arrived.wait(60), process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate(timeout=60)
-        go_on.set()
-        stack.model.before = lambda rollout, number: None
+        hold.go_on.set()
+
+
+class Training:
+    """A training in this process. To the servers, and to the run, each one is as good as a new process."""
+
+    def __init__(self, root: Path, stack: Stack, **options: Any) -> None:
+        self.gym = Gym(stack.urls, token=TOKEN, **{"sync_timeout": 10, "patience": 10, **options})
+        self.run = unbroken.Run(root, every=1, quiet=True)
+        self.run.track(gym=self.gym)
+        self.steps: Iterator[int] = iter(())
+
+    def begin(self) -> int:
+        self.steps = iter(self.run.steps(1000))
+        return next(self.steps)
+
+    def step(self) -> int:
+        """Go on to the next step, and wait until its checkpoint is durable and the servers know."""
+        found = next(self.steps)
+        self.wait()
+        return found
+
+    def wait(self) -> None:
+        self.run._running().wait()
+        telling = self.gym._telling
+        if telling is not None:
+            telling.join()
+
+    def leave(self) -> None:
+        """End as a process that is killed: nothing more is saved."""
+        self.run.close()
+        self.gym.close()

@@ -59,9 +59,11 @@ class QueueCodec:
         if not isinstance(twin, RolloutQueue) or class_name(type(twin)) != cls or not graft.claim(twin):
             return graft.refuse("a queue of rollouts was saved, and the program has none here.", twin)
         graft.register(twin)
-        state = graft.value("state", fields.get("state"))
-        if isinstance(state, dict) and (other := twin.unlike(state)):
+        node = fields.get("state")
+        saved = node.v if isinstance(node, Dict) and node.v is not None else {}
+        if other := twin.unlike(saved):
             graft.error(f"{other}: the saved queue would go on with other prompts.")
+        state = graft.value("state", node)  # has its content only when the writes before ours have run
         graft.write(twin.restore, state, phase=Phase.GENERATORS)
         return twin
 

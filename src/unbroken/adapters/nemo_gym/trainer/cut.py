@@ -10,8 +10,9 @@ Not promised: that a server that stopped answering in the middle is open again. 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -57,34 +58,45 @@ def cut(
         Fenced: another coordinator has taken a server over.
     """
     deadline = clock() + timeout
-    told: list[Remote] = []
 
     def left() -> float:
         return max(0.05, deadline - clock())
-
-    def stop(remote: Remote) -> None:
-        # The server gives up before we stop listening: else it might stop for good when nobody waits.
-        remote.quiesce(timeout=0.9 * left(), wait=left())
 
     def take(remote: Remote) -> Part:
         known = since.get(remote.name, Since())
         exported = remote.export(lineage=known.lineage, mark=known.mark, timeout=left())
         return Part(remote.status(timeout=left()), exported)
 
+    with stopped(fleet, left, within=timeout):
+        return together(take, [remote for role in STOPPING for remote in fleet.get(role, ())])
+
+
+@contextmanager
+def stopped(
+    fleet: Mapping[Role, Sequence[Remote]], left: Callable[[], float], *, within: float
+) -> Generator[None]:
+    """Have all servers stopped for as long as the block runs; `left` gives the seconds that stopping may still take.
+
+    Raises as `cut` does.
+    """
+    told: list[Remote] = []
+
+    def stop(remote: Remote) -> None:
+        # The server gives up before we stop listening: else it might stop for good when nobody waits.
+        remote.quiesce(timeout=0.9 * left(), wait=left())
+
     try:
         for role in STOPPING:
             told += fleet.get(role, ())
             together(stop, fleet.get(role, ()))
-        parts = together(take, [remote for role in STOPPING for remote in fleet.get(role, ())])
+        yield
     except BaseException as error:
-        _raise_with(error, _release(fleet, told, within=timeout))
+        _raise_with(error, _release(fleet, told, within=within))
         raise
-    if stuck := _release(fleet, told, within=timeout):
+    if stuck := _release(fleet, told, within=within):
         raise ServerMissing(
-            f"The cut is taken, but not every server goes on: {'; '.join(map(str, stuck))}",
-            servers=_servers_of(stuck),
+            f"Not every server goes on after a cut: {'; '.join(map(str, stuck))}", servers=_servers_of(stuck)
         )
-    return parts
 
 
 def together(ask: Callable[[Remote], _T], remotes: Sequence[Remote]) -> dict[str, _T]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
 
 from unbroken.adapters.nemo_gym import keys
 from unbroken.adapters.nemo_gym.control import Role, Status
@@ -35,7 +36,8 @@ class Fleet:
             name: Remote(name, url, token=given, timeout=timeout) for name, url in servers.items()
         }
         self.timeout = timeout
-        self._patience = patience
+        self.patience = patience
+        self._token = given
         self._roles: dict[Role, list[Remote]] = {}
 
     @property
@@ -60,6 +62,16 @@ class Fleet:
             raise ConfigError(f"There is no server {name!r}.", hint=f"Known are {', '.join(self.remotes)}.")
         return remote
 
+    @contextmanager
+    def reached(self, where: str) -> Generator[Remote]:
+        """Give the server of this name, or the one at this address, which need not be of the fleet."""
+        known = next((r for r in self.remotes.values() if where in (r.name, r.url)), None)
+        if known is not None or "://" not in where:
+            yield self.get(where) if known is None else known
+            return
+        with closing(Remote(where, where, token=self._token, timeout=self.timeout)) as remote:
+            yield remote
+
     def statuses(self) -> dict[str, Status]:
         """Ask every server how it is. Raises as `Remote.status` does, with all names that are missing."""
         found = cut.together(lambda remote: remote.status(), [*self.remotes.values()])
@@ -76,7 +88,7 @@ class Fleet:
         Raises:
             ServerMissing: one does not answer, or takes longer than the patience there is.
         """
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + self.patience
         while True:
             found = self.statuses()
             busy = [name for name, status in found.items() if status.phase == "restoring"]
@@ -84,7 +96,7 @@ class Fleet:
                 return found
             if time.monotonic() >= until:
                 raise ServerMissing(
-                    f"{', '.join(busy)} did not finish restoring within {self._patience:g} s.", servers=busy
+                    f"{', '.join(busy)} did not finish restoring within {self.patience:g} s.", servers=busy
                 )
             threading.Event().wait(LOOK_EVERY)
 

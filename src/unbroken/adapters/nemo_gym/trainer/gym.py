@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.nemo_gym.control import SessionSummary, Status
-from unbroken.adapters.nemo_gym.trainer import addresses, cut
+from unbroken.adapters.nemo_gym.trainer import addresses, cut, migration
 from unbroken.adapters.nemo_gym.trainer.dispatch import Dispatcher
 from unbroken.adapters.nemo_gym.trainer.fleet import Fleet
 from unbroken.adapters.nemo_gym.trainer.held import Held
@@ -85,7 +85,6 @@ class Gym:
         self._agent = agent
         self._concurrency = concurrency
         self._max_attempts = max_attempts
-        self._patience = patience
         self._name = f"{os.uname().nodename}:{os.getpid()}"
         self._changed = threading.Condition()
         self._ledger = Ledger()
@@ -187,24 +186,17 @@ class Gym:
         return {name: {s.id: s.digest for s in summaries} for name, summaries in found.items()}
 
     def migrate(self, session: str, *, source: str, target: str) -> None:
-        """Move a live session from one resources server to another; both by name. Calls to it wait, and go on there.
+        """Move a live session from one process of a resources server to another, each by its name or address.
 
-        May be called again with the same arguments where it failed.
+        Calls to it wait meanwhile, and go on there. See `migration.migrate`.
 
         Raises:
-            ConfigError: there is no such server.
-            ServerMissing: one of them did not answer, or refused; the session is where it was, unless `target` has it.
+            ConfigError: there is no such server or session, or the two are not of one kind.
+            ServerMissing: one of them did not answer, or refused; the message says where the session lives.
         """
         self._connect()
-        giver, taker = self._fleet.get(source), self._fleet.get(target)
-        record = giver.surrender(session, to=taker.url)
-        held = self._held.get(source)
-        try:
-            taker.receive(record.data, media=held.media_of(record.data) if held is not None else {})
-        except BaseException:
-            giver.settle(session, moved=False)
-            raise
-        giver.settle(session, moved=True)
+        with self._fleet.reached(source) as giver, self._fleet.reached(target) as taker:
+            migration.migrate(giver, taker, session)
 
     def close(self) -> None:
         """Send nothing any more, and close the connections. The servers stay as they are."""
@@ -364,7 +356,7 @@ class Gym:
             forget=lambda agent, rollout: self._fleet.get(agent).drop([rollout]),
             concurrency=self._concurrency,
             max_attempts=self._max_attempts,
-            patience=self._patience,
+            patience=self._fleet.patience,
         )
 
     def _agent_of(self, row: Mapping[str, Any], agent: str) -> str:

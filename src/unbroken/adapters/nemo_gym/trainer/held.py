@@ -5,13 +5,12 @@ Not promised: media that no record names any more. They go when the segments are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from unbroken.adapters.nemo_gym.control import Exported, Status
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.trainer.cut import Since
 from unbroken.adapters.nemo_gym.trainer.payload import ServerPart
 from unbroken.adapters.nemo_gym.trainer.segments import Segments
+
 
 class Held:
     """The records of one server up to a mark of its log."""
@@ -44,10 +43,6 @@ class Held:
     def forget(self) -> None:
         """Ask for everything the next time: what was exported last may have been lost on the way."""
         self.since = Since()
-
-    def media_of(self, record: bytes) -> Mapping[str, bytes]:
-        """Return the media that a record names."""
-        return {digest: self._media[digest] for digest in Media.named(record) if digest in self._media}
 
     def part(self, status: Status) -> ServerPart:
         """Return what a checkpoint carries."""

@@ -1,7 +1,8 @@
 """Brings servers and ledger to a checkpoint: first a plan that touches nothing they hold, then carried out.
 
-A server that goes on from its own log, at or beyond the checkpoint, keeps what it has: that is later, and its agents
-find it again. The others get the checkpoint's records, which they read and judge before anything is put in place.
+Servers that all go on from their own logs, at or beyond the checkpoint, keep what they have: that is later, and agents
+find it again. If one cannot, all get the checkpoint's records, which they read and judge before anything is put in
+place: an agent that has written down more calls than its resources server knows of would never make them again.
 
 Not promised: a way back for servers once the first of them has put records in place.
 """
@@ -9,10 +10,12 @@ Not promised: a way back for servers once the first of them has put records in p
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from unbroken.adapters.nemo_gym.control import Recovery, Status
+from unbroken.adapters.nemo_gym.trainer import cut
 from unbroken.adapters.nemo_gym.trainer.gym import SHOWN, Gym
 from unbroken.adapters.nemo_gym.trainer.held import Held
 from unbroken.adapters.nemo_gym.trainer.ledger import Ledger
@@ -40,8 +43,13 @@ class Restoration:
         """Put records in place, go on from the ledger, and open all servers."""
         fleet = self.gym._fleet
         recoveries = {name: status.recovery for name, status in self.statuses.items()}
-        for name in self.put_back:
-            recoveries[name] = fleet.get(name).activate(timeout=self.gym._patience)
+        if self.put_back:
+            until = time.monotonic() + fleet.timeout
+            with cut.stopped(
+                fleet.by_role, lambda: max(0.05, until - time.monotonic()), within=fleet.timeout
+            ):
+                back = [fleet.get(name) for name in self.put_back]
+                recoveries.update(cut.together(lambda r: r.activate(timeout=fleet.patience), back))
         held = {
             name: Held.of(part, continued=name not in self.put_back)
             for name, part in self.payload.servers.items()
@@ -65,19 +73,20 @@ def plan(gym: Gym, payload: Payload, graft: Graft) -> Restoration | None:
         return None
     gym._connect()
     found = Restoration(gym, payload, ledger, statuses)
-    back = _went_back(gym, payload, records, ledger)
+    if all(_is_further(statuses[name], part) for name, part in payload.servers.items()) and not _went_back(
+        gym, payload, records, ledger
+    ):
+        return found
     for name, part in payload.servers.items():
         status = statuses[name]
-        further = status.lineage == part.lineage and status.mark >= part.mark
-        holds = status.sessions or status.rollouts or records[name] or part.shared
-        if (further and not back) or not holds:
-            continue
+        if not (status.sessions or status.rollouts or records[name] or part.shared):
+            continue  # there is nothing, and nothing is to come
         prepared = gym._fleet.get(name).prepare(
             records[name],
             shared=part.shared,
             media=part.media,
             config_hash=payload.settings[name].config_hash,
-            timeout=gym._patience,
+            timeout=gym._fleet.patience,
         )
         for problem in prepared.problems:
             graft.note_at(f"{problem.key} of {name}", "lost", f"lost: {problem.what}")
@@ -109,9 +118,14 @@ def _fits(payload: Payload, statuses: dict[str, Status], graft: Graft) -> bool:
     return fits
 
 
+def _is_further(status: Status, part: ServerPart) -> bool:
+    """Whether a server has got as far as the checkpoint, by its own log. What a model holds is nobody's state."""
+    return status.role == "model" or (status.lineage == part.lineage and status.mark >= part.mark)
+
+
 def _went_back(gym: Gym, payload: Payload, records: dict[str, dict[str, bytes]], ledger: Ledger) -> bool:
     """Whether the training goes back to an older checkpoint than the servers know of: agents have dropped by now what
-    it still waits for. Then all go back to it."""
+    it still waits for."""
     wanted = set(ledger.kept())
     for remote in gym._fleet.of("agent"):
         part: ServerPart | None = payload.servers.get(remote.name)

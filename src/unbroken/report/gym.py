@@ -16,7 +16,7 @@ from unbroken.report.views import Parts, Shown
 SESSIONS = 20
 CALLS = 20
 """Of so many sessions, and so many calls of each, a person sees the rest if they ask for all."""
-WIDTH = 60
+WIDTH = 48
 _LONG = 40
 _EVERY_SERVERS = frozenset({"/", "/aggregate_metrics", "/seed_session", "/verify"})
 _MOOD: Mapping[str, Literal["good", "quiet", "bad"]] = {

@@ -126,7 +126,7 @@ def _all(values: Collection[object]) -> str:
         kind = kind_of(value)
         if not kind:
             return ""
-    return f"holds only such as {kind}"
+    return f"every entry is {kind}"
 
 
 def _kind(cls: type) -> str:

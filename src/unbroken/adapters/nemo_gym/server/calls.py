@@ -210,6 +210,7 @@ class Calls:
         is_over = request.path == VERIFY and not self._retires(request)
         if request.path in words.SEEDING or is_over or self._of.options.log_states:
             ticket = self._of.save_state(record) or ticket
+            ticket = self._of.save_shared(only_if_cheap=True) or ticket
         return outcome, ticket
 
     def _record(self, request: _Request) -> SessionRecord:
@@ -296,8 +297,9 @@ class Calls:
         return outcome
 
     def _retires(self, request: _Request) -> bool:
-        wanted = self._of.options.retire_after_verify or self._of.capability == "drain_only"
-        return wanted and request.path == VERIFY
+        return request.path == VERIFY and (
+            self._of.options.retire_after_verify or self._of.capability == "drain_only"
+        )
 
     async def _retired(self, request: _Request) -> None:
         if not self._retires(request):

@@ -51,7 +51,8 @@ _LOGGER = logging.getLogger("unbroken.nemo_gym")
 _SLACK = 16 << 20
 """Bytes that a log may have beside twice what lives in it."""
 _CHEAP = 64 << 10
-"""What sessions share is written beside every state of a session as long as it is not larger."""
+_QUICK = 0.005
+"""What sessions share is written beside the state of a session as long as it has not more bytes, and is not longer looked for."""
 
 
 class Participant:
@@ -85,6 +86,7 @@ class Participant:
         self._log: Log | None = None
         self._locks: dict[str, asyncio.Lock] = {}
         self._sizes: dict[str, int] = {}
+        self._shared_is_cheap = True
         self.shared: Shared | None = None
         """What sessions share, as it was last written."""
 
@@ -239,14 +241,16 @@ class Participant:
         self.book.set_state(record, state)
         if state is None:
             return 0
-        ticket = self.write(record.id, State(session=record.id, revision=record.revision, state=state))
-        if self.shared is None or len(self.shared.state.data) <= _CHEAP:
-            ticket = self.save_shared() or ticket
-        return ticket
+        return self.write(record.id, State(session=record.id, revision=record.revision, state=state))
 
-    def save_shared(self) -> int:
+    def save_shared(self, *, only_if_cheap: bool = False) -> int:
         """Append what sessions share to the log, if it has changed since the last time; return the ticket or 0."""
+        if only_if_cheap and not self._shared_is_cheap:
+            return 0
+        since = time.perf_counter()
         shared = self.states.shared()
+        size = len(shared.data) if shared is not None else 0
+        self._shared_is_cheap = size <= _CHEAP and time.perf_counter() - since <= _QUICK
         if shared is None or (self.shared is not None and shared.digest == self.shared.state.digest):
             return 0
         self.shared = Shared(order=self.book.order, state=shared)

@@ -10,6 +10,7 @@ Not promised: that what sessions share is exact where a session had to take a se
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,9 @@ from unbroken.adapters.nemo_gym.server.recovery import Comeback, Trial, older
 from unbroken.adapters.nemo_gym.server.redo import Redo
 from unbroken.adapters.nemo_gym.sessions.states import SessionStates
 from unbroken.errors import UnbrokenError
+
+_AT_A_TIME = 16
+"""Sessions that are installed before others get a word in: who asks for the status is answered meanwhile."""
 
 
 @dataclass(slots=True)
@@ -80,8 +84,10 @@ class Restoring:
         for way in ways:
             self._states.know(way.session)
         installed = self._share(shared, restored)
-        for way in ways:
+        for number, way in enumerate(ways):
             self._begin(way)
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
         calls = [(call, way) for way in ways if way.trial for call in way.trial.redo]
         calls.sort(key=lambda item: item[0].order)
         reached = installed is not None

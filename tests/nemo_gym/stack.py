@@ -111,6 +111,7 @@ class Stack:
             if wrapped:
                 own = {"unbroken": {"class": resources}}
         self.config: dict[str, Any] = {
+            **_ports(),
             "res": {
                 "resources_servers": {
                     folder: {"entrypoint": "app.py", "domain": "agent", **own, **(settings or {})}
@@ -281,6 +282,12 @@ class Stack:
             log = self.servers.log_of(name)
             if log.exists():
                 print(f"--- {name}", *log.read_text(errors="replace").splitlines()[-lines:], sep="\n")
+
+
+def _ports() -> dict[str, int]:
+    """Return a range for this worker of pytest alone: between a look at a port and its use, another could take it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    return {"port_range_low": 12_000 + 1_000 * worker, "port_range_high": 12_999 + 1_000 * worker}
 
 
 @functools.cache

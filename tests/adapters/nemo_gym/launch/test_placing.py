@@ -57,3 +57,23 @@ def test_a_head_server_is_started_last_and_only_if_asked_for(tmp_path: Path) -> 
     placed = place(given, Record(tmp_path / "servers.json"), head=True, after_kill=False)
     assert [one.name for one in placed.instances] == ["a", "head_server"]
     assert placed.config["head_server"] == given["head_server"]
+
+
+def test_ports_are_drawn_from_the_range_that_is_given(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1", [])
+    record = Record(tmp_path / "servers.json")
+    head = {"head_server": {"port": 11000}}
+    placed = place(
+        {**config(a=None), **head, "port_range_low": port, "port_range_high": port},
+        record,
+        head=False,
+        after_kill=False,
+    )
+    assert placed.instances[0].port == port
+    with pytest.raises(ConfigError, match="port_range_low"):
+        place(
+            {**config(a=None), "port_range_low": 2, "port_range_high": 1},
+            record,
+            head=False,
+            after_kill=False,
+        )

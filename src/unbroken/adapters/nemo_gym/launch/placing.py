@@ -14,8 +14,18 @@ from unbroken.adapters.nemo_gym.launch.configuration import (
     instances,
     with_addresses,
 )
-from unbroken.adapters.nemo_gym.launch.record import Record, becomes_free, free_port, is_free
+from unbroken.adapters.nemo_gym.launch.record import (
+    FIRST_PORT,
+    LAST_PORT,
+    Record,
+    becomes_free,
+    free_port,
+    is_free,
+)
 from unbroken.errors import ConfigError
+
+LOW, HIGH = "port_range_low", "port_range_high"
+"""NeMo Gym's words for the range that ports are drawn from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,17 @@ def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Pla
     )
     if head:  # where the official commands look for it
         record.ports.setdefault(HEAD, HEAD_PORT)
+    between = (int(config.get(LOW) or FIRST_PORT), int(config.get(HIGH) or LAST_PORT))
+    if between[0] > between[1]:
+        raise ConfigError(
+            f"{LOW} is {between[0]} and {HIGH} is {between[1]}.", hint="Give the lower one first."
+        )
     placed: dict[str, Instance] = {}
     # What the configuration fixes comes first: a port that is drawn must not take it.
     for instance in sorted((*found, head_instance), key=lambda one: one.port is None):
         taken = {one.port or 0 for one in placed.values()}
         if instance.port is None:
-            placed[instance.name] = _drawn(instance, record, taken, after_kill=after_kill)
+            placed[instance.name] = _drawn(instance, record, taken, between=between, after_kill=after_kill)
             continue
         if instance.name != HEAD or head:
             _check_free(instance, taken, after_kill=after_kill)
@@ -63,13 +78,15 @@ def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Pla
     )
 
 
-def _drawn(instance: Instance, record: Record, taken: Collection[int], *, after_kill: bool) -> Instance:
+def _drawn(
+    instance: Instance, record: Record, taken: Collection[int], *, between: tuple[int, int], after_kill: bool
+) -> Instance:
     former = record.ports.get(instance.name)
     port = former
     if port is not None and after_kill:
         becomes_free(instance.host, port)  # the kernel may still be taking its process apart
     if port is None or port in taken or not is_free(instance.host, port):
-        port = free_port(instance.host, taken)
+        port = free_port(instance.host, taken, between=between)
         if former is not None:
             sys.stderr.write(
                 f"unbroken: {instance.name}: its port {former} is taken by somebody else; it has {port} now\n"

@@ -104,14 +104,16 @@ def becomes_free(host: str, port: int) -> bool:
     return True
 
 
-def free_port(host: str, taken: Collection[int]) -> int:
+def free_port(
+    host: str, taken: Collection[int], *, between: tuple[int, int] = (FIRST_PORT, LAST_PORT)
+) -> int:
     """Return a port that nobody listens at.
 
     Raises:
         ServerMissing: there is none.
     """
     for _ in range(1000):
-        port = random.randint(FIRST_PORT, LAST_PORT)
+        port = random.randint(*between)
         if port not in taken and is_free(host, port):
             return port
     raise ServerMissing(

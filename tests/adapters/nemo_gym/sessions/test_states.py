@@ -239,6 +239,19 @@ def test_classes_that_raise_anything_when_they_are_copied_are_named() -> None:
     vars(states._attributes.server)["sessions"]["s"] = deep
     assert states.capture("s") is None
     assert "nested too deeply" in states.reason("s")
+    assert states.digest("s") != ""
+
+    class Strange:
+        dtype = None
+
+        def tobytes(self) -> bytes:
+            return b""
+
+    Strange.__module__ = "numpy"
+    states = states_of(Server({"sessions": {"s": Strange(), "t": 1}, "odd": Strange()}))
+    assert states.digest("s")
+    assert any(line.startswith("odd: holds an object of ") for line in states.exclusions)
+    assert states.capture("t") is not None
 
 
 def test_processes_sockets_and_files_are_named() -> None:
@@ -375,6 +388,10 @@ def test_what_a_class_says_before_any_traffic() -> None:
     states = states_of(waiting)
     vars(waiting)["groups"]["g"] = asyncio.Event()
     assert states.capability == "drain_only"
+    vars(waiting)["groups"].clear()
+    vars(waiting)["groups"]["s"] = asyncio.Event()  # a session's own
+    captured(states, "s")
+    assert states.capability.startswith("snapshot")
 
 
 def test_what_cannot_be_compared_is_named_and_left() -> None:

@@ -141,7 +141,13 @@ class _Walk:
         elif isinstance(value, types.ModuleType):
             self._tag("M", value.__name__)
         else:
-            self._other(value, cls, clock=clock)
+            try:
+                self._other(value, cls, clock=clock)
+            except (RecursionError, TooLarge):
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's code, which may raise anything; said in `opaque`
+                self._tag("!", type(error).__name__)
+                self.opaque = self.opaque or f"an object of {name_of(cls)}"
 
     def _other(self, value: Any, cls: type, *, clock: bool) -> None:
         kind = kind_of(value)
@@ -174,14 +180,7 @@ class _Walk:
         """By what the object itself says of its state to whoever copies it."""
         self._tag("O", name_of(cls))
         reducer: Any = copyreg.dispatch_table.get(cls)
-        try:
-            said: Any = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
-        except RecursionError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the user's code, which may raise anything; said in `opaque`
-            self._tag("!", type(error).__name__)
-            self.opaque = self.opaque or f"an object of {name_of(cls)}"
-            return
+        said: Any = reducer(value) if reducer is not None else value.__reduce_ex__(_PROTOCOL)
         if isinstance(said, str):
             self._tag("G", said)
             return

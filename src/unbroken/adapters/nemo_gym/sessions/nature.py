@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -198,12 +199,12 @@ def _building(functions: Mapping[str, ast.AST]) -> set[str]:
 def _waits(value: Any) -> bool:
     """Whether a value is a container with something that several sessions wait for."""
     if isinstance(value, Mapping):
-        parts = list(cast("Mapping[object, object]", value).values())[:64]
+        parts = iter(cast("Mapping[object, object]", value).values())
     elif isinstance(value, (list, set, tuple)):
-        parts = list(cast("list[object]", value))[:64]
+        parts = iter(cast("list[object]", value))
     else:
         return False
-    return any(kind_of(part) in COORDINATORS - {"a task"} for part in parts)
+    return any(kind_of(part) in COORDINATORS - {"a task"} for part in islice(parts, 64))
 
 
 def _attribute(node: ast.expr) -> str:

@@ -67,8 +67,9 @@ class SessionStates:
         """What can be done for this server: as the user says, else as its class and the traffic so far tell."""
         if self._given is not None:
             return self._given
+        maps = self._maps_by_attribute()
         return self._nature.capability(
-            self._attributes.values(),
+            {name: value for name, value in self._attributes.values().items() if name not in maps},
             has_sessions=bool(self._maps),
             changed=self._outside.ever_changed,
             failed=self._failed,
@@ -100,6 +101,9 @@ class SessionStates:
             return None
         except RecursionError:
             self._fail(session, values, _DEEP)
+            return None
+        except Exception as error:  # noqa: BLE001 - the user's code; one session must not stop a server
+            self._fail(session, values, f"{type(error).__name__}: {error}")
             return None
         self._reasons.pop(session, None)
         return encoded
@@ -205,7 +209,7 @@ class SessionStates:
         self._reasons.pop(session, None)
 
     def digest(self, session: str) -> str:
-        """Return the digest of a session's live state; "" if it has none."""
+        """Return the digest of a session's live state; "" if it has none. Of what is nested too deeply it is no digest."""
         self.know(session)
         values = self._find(session)
         if not values:
@@ -213,7 +217,7 @@ class SessionStates:
         try:
             return digest_and_plain(values, external=self._external, clocks=self._clocks)[0]
         except RecursionError:
-            return ""
+            return _DEEP  # like no digest of what was captured, and not like that of nothing
 
     def context(self, session: str) -> Any:
         """Return what the server keeps of a session as people read it. See `context.view` for what is cut."""

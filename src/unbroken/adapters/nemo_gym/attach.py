@@ -13,6 +13,9 @@ from unbroken.adapters.nemo_gym.control import Capability, Role
 from unbroken.adapters.nemo_gym.options import Options, Wishes, resolve
 from unbroken.errors import ConfigError
 
+_MARK = "__unbroken__"
+"""Marks our `setup_webserver`. A class has two layers otherwise, which want the same log."""
+
 
 def checkpointed(
     cls: type,
@@ -48,6 +51,13 @@ def checkpointed(
         retire_after_verify=retire_after_verify,
     )
     wishes.check()
+    if any(getattr(vars(base).get("setup_webserver"), _MARK, False) for base in cls.__mro__):
+        if wishes != Wishes():
+            raise ConfigError(
+                f"{cls.__name__} is checkpointed already, and its options are given there.",
+                hint="Wrap it once.",
+            )
+        return cls
     parent: Any = cls
 
     def setup_webserver(self: Any) -> Any:
@@ -55,6 +65,7 @@ def checkpointed(
         _attach(role)(self, app, _options(self, wishes))
         return app
 
+    setattr(setup_webserver, _MARK, True)
     body: dict[str, Any] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,

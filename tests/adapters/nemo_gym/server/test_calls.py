@@ -202,3 +202,23 @@ def test_an_answer_that_cannot_be_kept_is_not_given(tmp_path: Path, monkeypatch:
             assert "No room is left" in refused.error
 
     asyncio.run(scenario())
+
+
+def test_a_class_is_wrapped_once(tmp_path: Path) -> None:
+    from unbroken.adapters.nemo_gym.attach import checkpointed
+
+    once = checkpointed(Tiny, directory=tmp_path)
+    assert (once.__name__, once.__qualname__, once.__module__) == ("Tiny", Tiny.__qualname__, Tiny.__module__)
+    assert checkpointed(once) is once
+    with pytest.raises(ConfigError, match="checkpointed already"):
+        checkpointed(once, log_states=True)
+
+
+def test_a_log_that_somebody_has_keeps_a_second_server_from_starting(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path):
+            with pytest.raises(AssertionError, match=r"lifespan\.startup\.failed"):
+                async with running(tmp_path):
+                    pass
+
+    asyncio.run(scenario())

@@ -4,7 +4,8 @@ A call waits at the door, then for its session; it is refused where the session 
 newer; it is answered from the record where its id was answered before; else it is executed, and answered once the log is durable.
 Executing goes on when the client has gone: who asks again with the same id gets that answer.
 
-Not promised: order between calls of different sessions. Of one session they run one at a time.
+Not promised: order between calls of different sessions (of one session they run one at a time), headers of an answer that is
+given again beside its type and cookies, and answers in pieces: each is sent when it is complete.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ class Calls:
         key = named.session, request.id
         running = self._executing.get(key) if request.id else None
         if running is not None:
+            try:
+                self._check_attempt(request)
+            except Refuses as refused:
+                return Outcome(refusal(refused))
             return _again(await asyncio.shield(running))
         task = self._start(self._refusing(request))
         if request.id:

@@ -176,7 +176,7 @@ class Operations:
         for digest, data in asked.media.items():
             if self._of.media.put(data) != digest:
                 problems.append(Problem(key="", what=f"the media {digest} is damaged"))
-        for record in asked.records:
+        for record in (record for record in asked.records if record.data):
             what = self._wrong(record)
             if what:
                 problems.append(Problem(key=record.key, what=what))

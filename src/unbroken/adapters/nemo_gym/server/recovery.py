@@ -248,7 +248,9 @@ def _comeback(found: _Found, capability: Capability) -> Comeback:
     elif capability in {"restart_only", "drain_only"}:
         record.status = "retired" if over else "refused"
         back.reasons.append(_WHY[capability])
-    elif not found.lost:
+    elif found.lost:
+        record.status = "refused"
+    else:
         trials, reasons = _trials(found.states, found.calls, revision)
         if found.reasons:  # a damaged line may have been a newer state
             trials = [Trial("older", t.state, t.revision, t.redo) for t in trials]

@@ -200,6 +200,7 @@ def test_an_answer_that_cannot_be_kept_is_not_given(tmp_path: Path, monkeypatch:
             refused = await server.told("adopt", Adopt(run="x"))
             assert isinstance(refused, Refusal)
             assert "No room is left" in refused.error
+            assert "it stays closed: No room is left" in (await server.told("status")).recovery.notes[-1]
 
     asyncio.run(scenario())
 

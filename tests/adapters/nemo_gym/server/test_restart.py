@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -212,5 +213,39 @@ def test_it_starts_closed_if_told_so_and_opens_on_release(
             await server.told("release")
             assert (await waiting).status == 200
             assert (await server.told("status")).phase == "open"
+
+    asyncio.run(scenario())
+
+
+class Late(Calculator):
+    """Seems to have no sessions until the first call that makes one."""
+
+    def __init__(self, *, name: str = "res", num_workers: int = 1) -> None:
+        super().__init__(name=name, num_workers=num_workers)
+        self.notes: dict[str, list[object]] = {}
+
+    async def on_note(self, session: str, body: Mapping[str, object]) -> object:
+        return {"notes": _noted(self, session, body["text"])}
+
+
+def _noted(server: Late, session: str, text: object) -> list[object]:
+    server.notes.setdefault(session, []).append(text)  # where whoever reads the class does not see it
+    return server.notes[session]
+
+
+def test_a_server_that_turns_out_to_have_sessions_keeps_them_from_then_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Late) as server:
+            assert (await server.told("status")).capability == "stateless"
+            cookie = (await server.post("/anything", rollout="r", call="1")).cookie
+            assert (await server.told("status")).sessions == 0
+            await server.post("/note", {"text": "a"}, cookie=cookie, rollout="r", call="2")
+            assert (await server.told("status")).capability == "snapshot"
+            await server.post("/note", {"text": "b"}, cookie=cookie, rollout="r", call="3")
+            digests = await server.digests()
+            assert len(digests) == 1
+        async with running(tmp_path, Late) as server:
+            assert vars(server.server)["notes"] == {next(iter(digests)): ["a", "b"]}
+            assert await server.digests() == digests
 
     asyncio.run(scenario())

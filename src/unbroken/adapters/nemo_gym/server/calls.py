@@ -208,10 +208,14 @@ class Calls:
         if (found := self._recorded(request)) is not None:
             return Outcome(found), 0
         record = self._record(request)
-        began = self._began(request, record)
+        began = self._lifted(self._began(request, record))
         self._of.write(record.id, began)  # not waited for: without its end it only tells that there was one
-        outcome, ended = await self._executed(request, began)
-        ticket = self._add(record, began, ended)
+        self._of.pending[began.number] = began
+        try:
+            outcome, ended = await self._executed(request, began)
+            ticket = self._add(record, began, ended)
+        finally:
+            del self._of.pending[began.number]
         is_over = request.path == VERIFY and not self._retires(request)
         if request.path in words.SEEDING or is_over or self._of.options.log_states:
             ticket = self._of.save_state(record) or ticket
@@ -239,37 +243,36 @@ class Calls:
             method=scope["method"],
             path=request.path,
             query=scope.get("query_string", b"").decode("latin-1"),
-            arguments=of.media.lift(request.body),
+            arguments=request.body,
             headers=of.identity.kept(scope, request.named),
             started=time.time(),
         )
 
+    def _lifted(self, began: Began) -> Began:
+        return msgspec.structs.replace(began, arguments=self._of.media.lift(began.arguments))
+
     async def _executed(self, request: _Request, began: Began) -> tuple[Outcome, Ended]:
         of = self._of
-        of.pending[began.number] = began
-        try:
-            since = time.monotonic()
-            reply, raised = await answered(
-                of.app, of.identity.told(request.scope, request.named), request.body
-            )
-            ended = Ended(
-                number=began.number,
-                session=began.session,
-                status=reply.status,
-                result=of.kept(lambda: of.media.lift(reply.body)),
-                content_type=reply.header("content-type"),
-                cookies=reply.cookies(),
-                revision=0,
-                order=of.book.order + 1,
-                seconds=round(time.monotonic() - since, 6),
-            )
-        finally:
-            del of.pending[began.number]
+        since = time.monotonic()
+        scope = of.identity.told(request.scope, request.named)
+        reply, raised = await answered(of.app, scope, request.body)
+        ended = Ended(
+            number=began.number,
+            session=began.session,
+            status=reply.status,
+            result=reply.body,
+            content_type=reply.header("content-type"),
+            cookies=reply.cookies(),
+            revision=0,
+            order=of.book.order + 1,
+            seconds=round(time.monotonic() - since, 6),
+        )
         return Outcome(reply, raised), ended
 
     def _add(self, record: SessionRecord, began: Began, ended: Ended) -> int:
         """Put an answered call into log and book; return its ticket."""
-        ended = msgspec.structs.replace(ended, revision=record.revision + 1)
+        result = self._of.kept(lambda: self._of.media.lift(ended.result))
+        ended = msgspec.structs.replace(ended, revision=record.revision + 1, result=result)
         ticket = self._of.write(record.id, ended)
         if record.id not in self._of.book:
             self._of.book.put(record)
@@ -286,11 +289,15 @@ class Calls:
         record = of.book.get(request.named.session) or SessionRecord(id=request.named.session)
         began = self._began(request, record)
         outcome, ended = await self._executed(request, began)
+        of.states.digest(
+            record.id
+        )  # has a look whether there is a session now, which changes what the server is
         is_stateless = of.capability == "stateless"
         if is_stateless and not (request.path == VERIFY and request.id):
             of.states.remove(record.id)
             return outcome
         record = self._record(request)
+        began = of.kept(lambda: self._lifted(began))
         of.write(record.id, began)
         ticket = self._add(record, began, ended)
         if is_stateless:

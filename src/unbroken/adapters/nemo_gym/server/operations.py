@@ -92,10 +92,17 @@ class Operations:
             sessions=len(of.book),
             rollouts=of.book.rollouts(),
             in_flight=of.gate.in_flight(),
-            recovery=of.recovery,
+            recovery=self._told(),
             tools=self.tools(),
             cache=of.states.cache(),
         )
+
+    def _told(self) -> Recovery:
+        """Return how the server came back, and why it stays closed if it does."""
+        recovery, failure = self._of.recovery, self._of.failure
+        if failure is None:
+            return recovery
+        return msgspec.structs.replace(recovery, notes=(*recovery.notes, f"it stays closed: {failure}"))
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the server's tools. Asked for once it serves: routes may be added after its application is built."""

@@ -77,6 +77,7 @@ class Participant:
         self.run = ""
         self.number = 0
         self.pending: dict[int, Began] = {}
+        """Calls that are being executed: a log that is rewritten meanwhile has to say so."""
         self.recovery = Recovery()
         self.failure: UnbrokenError | None = None
         self.ambient: dict[str, Any] = {}

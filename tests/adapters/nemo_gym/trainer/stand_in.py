@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
@@ -92,7 +92,7 @@ class StandIn:
             self.changed[key] = self.mark
 
     @contextmanager
-    def passing(self, what: InFlight) -> Iterator[None]:
+    def passing(self, what: InFlight) -> Generator[None]:
         """Be inside the gate, once it is open."""
         with self._gate:
             self._gate.wait_for(lambda: self.phase == "open")
@@ -111,7 +111,7 @@ class StandIn:
 
     # The control protocol.
 
-    def control(self, operation: str, headers: dict[str, str], body: bytes) -> Reply:
+    def obey(self, operation: str, headers: dict[str, str], body: bytes) -> Reply:
         self.asked.append(operation)
         self.before_control(operation, self.asked.count(operation))
         try:
@@ -312,6 +312,8 @@ class Agent(StandIn):
         self, name: str, *, resources: StandIn, model: StandIn, turns: int = 2, port: int = 0
     ) -> None:
         self.resources, self.model, self.turns = resources, model, turns
+        self.address = ""
+        """Of the resources server, where it is not in this process."""
         self.runs: list[tuple[str, int]] = []
         """Every /run that came: rollout and attempt."""
         self.instead: Callable[[str, int], Reply | None] = lambda rollout, attempt: None
@@ -387,7 +389,8 @@ class Agent(StandIn):
         if self.kept.get(record.id) is not record:
             raise Crash  # dropped, or another attempt has begun
         with self.passing(InFlight(path=path, rollout=record.id, server=server.name)):
-            reply = httpx.post(f"{server.url}{path}", json=body, timeout=60, trust_env=False)
+            url = self.address if server is self.resources and self.address else server.url
+            reply = httpx.post(f"{url}{path}", json=body, timeout=60, trust_env=False)
             if words.REFUSED in reply.headers:
                 raise Refuses(cast("Any", reply.headers[words.REFUSED]), reply.text)
             record.answers.append(
@@ -437,13 +440,15 @@ def _handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 super().finish()
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            try:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            except OSError:
+                self.close_connection = True  # who asked was killed, or this server was
+                return
             headers = {key.lower(): value for key, value in self.headers.items()}
             try:
                 if self.path.startswith(words.PREFIX) and words.CONTROL in headers:
-                    status, head, content = server.control(
-                        self.path.removeprefix(words.PREFIX), headers, body
-                    )
+                    status, head, content = server.obey(self.path.removeprefix(words.PREFIX), headers, body)
                 else:
                     status, head, content = server.answer(self.path, headers, body)
             except Refuses as refused:

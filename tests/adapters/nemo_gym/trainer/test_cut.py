@@ -46,7 +46,7 @@ def test_agents_stop_first_and_go_on_last(
 
 def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Fleet) -> None:
     """Four clients count up; what a cut holds is what was answered before it, and nothing half-way."""
-    answered = dict.fromkeys(("a", "b", "c", "d"), 0)
+    answered: dict[str, int] = dict.fromkeys(["a", "b", "c", "d"], 0)
     over = threading.Event()
     failures: list[BaseException] = []
     for session in answered:

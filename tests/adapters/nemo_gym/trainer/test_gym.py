@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +19,9 @@ from unbroken.errors import ConfigError, Fenced, ServerMissing
 from unbroken.nemo_gym import Gym, RolloutWarning
 
 from .stand_in import TOKEN, Agent, Crash, Reply, Resources, Stack
+
+SERVER = "tests.adapters.nemo_gym.trainer.resources_process"
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -62,6 +67,51 @@ def test_an_infrastructure_that_fails_is_never_a_reward_of_zero(stack: Stack, gy
     found = gym.collect(rows())
     assert [(r.attempt, r.outcome) for r in found] == [(0, "completed"), (1, "completed"), (0, "completed")]
     assert all(r.reward for r in found)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_tool_server_that_is_killed_during_a_rollout_costs_no_reward(
+    stack: Stack, comes_back: bool
+) -> None:
+    """H1, with a real SIGKILL: what reaches the trainer is a rollout that was made again, or none."""
+    servers: list[subprocess.Popen[str]] = []
+
+    def start(port: int) -> int:
+        server = subprocess.Popen(
+            [sys.executable, "-m", SERVER, str(port)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        servers.append(server)
+        assert server.stdout is not None
+        return int(server.stdout.readline())
+
+    def before(_: str, call: int) -> None:
+        if call == 2:  # the session is seeded, and one step of it made
+            servers[0].kill()
+            servers[0].wait()
+            if comes_back:
+                start(port)
+
+    port = start(0)
+    stack.model.before = before
+    address = f"http://127.0.0.1:{port}"
+    stack.agent.address = address
+    try:
+        with Gym({**stack.urls, "res": address}, token=TOKEN, patience=20) as gym:
+            if comes_back:
+                (found,) = gym.collect(rows(1))
+                assert found.response is not None
+                assert (found.attempt, found.outcome) == (1, "completed")
+                assert found.response["response"]["state"]["steps"] == 2
+            else:
+                with pytest.warns(RolloutWarning, match="are not to be trained on"):
+                    (found,) = gym.collect(rows(1))
+                assert (found.outcome, found.reward) == ("unresolved", None)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+            assert server.stdout is not None
+            server.stdout.close()
 
 
 def test_one_that_is_lost_each_time_is_unresolved_and_named(stack: Stack, gym: Gym) -> None:

@@ -75,7 +75,7 @@ def test_without_an_end_there_is_always_more(gym: Gym) -> None:
 )
 def test_options_that_cannot_be_used(gym: Gym, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        RolloutQueue(gym, **{"rows": PROMPTS, **options})
+        RolloutQueue(gym, options.pop("rows", PROMPTS), **options)
 
 
 @pytest.mark.parametrize("stop", [0, 3, 4, 5, 8])

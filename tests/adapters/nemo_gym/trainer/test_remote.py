@@ -28,8 +28,8 @@ def _closed() -> Iterator[None]:
         _MADE.pop().close()
 
 
-def remote_at(url: str, **options: Any) -> Remote:
-    _MADE.append(Remote("res", url, **{"token": TOKEN, **options}))
+def remote_at(url: str, *, token: str = TOKEN, timeout: float = 30.0) -> Remote:
+    _MADE.append(Remote("res", url, token=token, timeout=timeout))
     return _MADE[-1]
 
 
@@ -50,6 +50,7 @@ def test_every_operation_is_asked_for_under_its_name(stack: Stack) -> None:
     remote.committed(exported.mark)
     prepared = remote.prepare({r.key: r.data for r in exported.records}, config_hash="as it was")
     assert (prepared.records, prepared.problems) == (1, ())
+    remote.quiesce(timeout=5)
     assert remote.activate().sessions == 1
     assert [s.id for s in remote.sessions()] == [s.id for s in remote.digests()] == ["s"]
     record = remote.surrender("s", to="http://elsewhere:1")

@@ -258,6 +258,7 @@ def test_a_run_that_begins_anew_finds_nothing_of_another(
 def test_a_server_that_lost_its_log_is_no_other_trainer(root: Path, stack: Stack) -> None:
     training = Training(root, stack)
     training.begin()
+    training.wait()
     port = stack.resources.port
     stack.resources.stop()
     stack.resources = Resources("res", port=port)

@@ -80,8 +80,8 @@ def _kill(hold: _Hold, root: Path, stack: Stack, steps: int, *options: str) -> N
 class Training:
     """A training in this process. To the servers, and to the run, each one is as good as a new process."""
 
-    def __init__(self, root: Path, stack: Stack, **options: Any) -> None:
-        self.gym = Gym(stack.urls, token=TOKEN, **{"sync_timeout": 10, "patience": 10, **options})
+    def __init__(self, root: Path, stack: Stack, *, sync_timeout: float = 10) -> None:
+        self.gym = Gym(stack.urls, token=TOKEN, sync_timeout=sync_timeout, patience=10)
         self.run = unbroken.Run(root, every=1, quiet=True)
         self.run.track(gym=self.gym)
         self.steps: Iterator[int] = iter(())

@@ -61,7 +61,9 @@ class Remote:
         self._token = token
         try:
             # No proxies: they are for the world outside, and servers of one run talk to each other.
-            self._client: httpx.Client = library.Client(timeout=timeout, trust_env=False)
+            # No connection twice: one that a server has closed meanwhile would look like one that is gone.
+            limits = library.Limits(max_keepalive_connections=0)
+            self._client: httpx.Client = library.Client(timeout=timeout, trust_env=False, limits=limits)
             valid = library.URL(self.url).scheme in ("http", "https")
         except (library.InvalidURL, TypeError) as error:
             raise ConfigError(f"{url!r} is no address of the server {name}: {error}.") from error

@@ -56,8 +56,9 @@ class StandIn:
         self.committed_marks: list[int] = []
         self.spoilt: set[str] = set()
         """Records that `prepare` finds a problem in."""
-        self.deaf = threading.Event()
-        """While it is set, nothing but `status` is answered; what was asked meanwhile is not done."""
+        self.hearing = threading.Event()
+        """While it is cleared, nothing but `status` is answered; what was asked meanwhile is not done."""
+        self.hearing.set()
         self.before_control: Callable[[str, int], None] = lambda operation, number: None
         """Called before a control operation, with how often it was asked for."""
         self._prepared: list[Record] = []
@@ -120,9 +121,8 @@ class StandIn:
             takes, _ = control.OPERATIONS[operation]
             if operation not in control.FREE and headers.get(words.EPOCH) != str(self.epoch):
                 raise Refuses("fenced", f"Epoch {headers.get(words.EPOCH)} was given and {self.epoch} holds.")
-            if operation != "status" and self.deaf.is_set():
-                while self.deaf.is_set():
-                    time.sleep(0.01)
+            if operation != "status" and not self.hearing.is_set():
+                self.hearing.wait()
                 raise Crash
             handler = cast("Callable[[Any], msgspec.Struct] | None", getattr(self, f"do_{operation}", None))
             if handler is None:
@@ -418,7 +418,7 @@ class Stack:
 
     def stop(self) -> None:
         for server in self.servers:
-            server.deaf.clear()
+            server.hearing.set()
             server.stop()
 
 

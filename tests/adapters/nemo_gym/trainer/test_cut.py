@@ -87,14 +87,14 @@ def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Flee
 
 
 def test_who_does_not_answer_is_named_and_the_others_go_on(stack: Stack, fleet: Fleet) -> None:
-    stack.model.deaf.set()
+    stack.model.hearing.clear()
     with pytest.raises(ServerMissing, match="policy did not answer 'quiesce' in time") as found:
         cut(fleet.by_role, {}, timeout=0.3)
     assert found.value.servers == ("policy",)
     assert stack.agent.phase == "open"
     assert stack.resources.phase == "open"
     assert "quiesce" not in stack.resources.asked
-    stack.model.deaf.clear()
+    stack.model.hearing.set()
     assert set(cut(fleet.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
 
 

@@ -84,7 +84,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_a_server_that_says_nothing_is_named(stack: Stack) -> None:
-    stack.resources.deaf.set()
+    stack.resources.hearing.clear()
     with pytest.raises(ServerMissing, match="res did not answer 'adopt' in time"):
         remote_of(stack.resources, timeout=0.1).adopt("run")
 

@@ -195,12 +195,12 @@ def test_a_server_that_does_not_answer_fails_the_save_and_nothing_else(root: Pat
     training.begin()
     training.gym.collect(rows())
     training.step()
-    stack.model.deaf.set()
+    stack.model.hearing.clear()
     with pytest.raises((ServerMissing, SaveFailed), match="policy"):
         training.step()
     assert stack.agent.phase == "open"
     assert stack.resources.phase == "open"
-    stack.model.deaf.clear()
+    stack.model.hearing.set()
     repository = Repository.open(root, root.name)
     assert repository.commits()[0].step == 1
     repository.load(repository.commits()[0])
@@ -234,10 +234,10 @@ def test_servers_that_could_not_be_told_hear_of_it_at_the_next_save(root: Path, 
     training.begin()
     training.wait()
     training.gym.collect(rows())
-    stack.agent.deaf.set()
+    stack.agent.hearing.clear()
     training.gym.checkpoint_committed()
     training.wait()
-    stack.agent.deaf.clear()
+    stack.agent.hearing.set()
     with pytest.warns(UserWarning, match="Not all servers heard of the last checkpoint"):
         training.step()
     assert stack.agent.kept == {}

@@ -2,7 +2,7 @@
 # make test     all tests (those of NeMo Gym in .venv-gym, which wants Python 3.12)
 # make exactness  every proof by killing there is: more than an hour
 # make check    lint, types, layering
-# make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 20 minutes
+# make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 24 minutes
 #               (ONLY=a,c measures two parts and prints them)
 # make coverage branch coverage of the core
 # make clean    remove what these made

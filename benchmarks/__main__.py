@@ -2,7 +2,7 @@
 
 `python -m benchmarks` measures everything and writes docs/benchmarks.md, with its data in a file beside it.
 With `--only a,c`, `--contenders Unbroken`, `--rows 2000` or `--quick` it measures a part, or smaller sizes,
-and prints the page unless `--out` says where it goes.
+and prints the page unless `--out` says where it goes, or `--merge` that it takes the place of the same part there.
 """
 
 from __future__ import annotations
@@ -23,27 +23,31 @@ from types import FrameType
 
 import msgspec
 
-from benchmarks import machine, page
+from benchmarks import machine, merging, page
 from benchmarks.child import Order, failed
 from benchmarks.memory import ALLOCATOR
 from benchmarks.plan import CONTENDERS, PARTS, jobs
-from benchmarks.records import FULL, QUICK, Job, Results, Row, Sizes
+from benchmarks.records import FULL, QUICK, GymJob, Job, RanksJob, Results, Row, Sizes
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+GYM_PYTHON = ROOT / os.environ.get("VENV_GYM", ".venv-gym") / "bin" / "python"
+"""What `scripts/install-gym` makes."""
 
 
 class Bench:
     """One run of the benchmarks in a temporary folder, which is removed whatever happens."""
 
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
+    def __init__(self, folder: Path, sizes: Sizes, *, gym_python: Path) -> None:
         self._folder = folder
+        self._gym_python = str(gym_python)
         self._sizes = sizes
         self._frames = folder / "frames.npy"
 
     def record_frames(self) -> None:
         """Play the games once for all processes: enough for every row of the buffer, and for the new ones."""
         count = self._sizes.frame_rows + self._sizes.frame_rows // 5 + 64
-        if self._run("-m", "benchmarks.frames", str(self._frames), str(count)):
+        if self._run(sys.executable, "-m", "benchmarks.frames", str(self._frames), str(count)):
             raise SystemExit("No frames could be recorded; see above.")
 
     def measure(self, wanted: list[Job]) -> list[Row]:
@@ -57,43 +61,50 @@ class Bench:
         )
         order.write_bytes(msgspec.json.encode(asked))
         results.write_bytes(b"")
-        status = self._run("-m", "benchmarks.child", str(order), str(results))
+        python = self._gym_python if isinstance(wanted[0], GymJob) else sys.executable
+        status = self._run(python, "-m", "benchmarks.child", str(order), str(results))
         rows: list[Row] = [msgspec.json.decode(line, type=Row) for line in results.read_bytes().splitlines()]
         shutil.rmtree(self._folder / "measured", ignore_errors=True)
         rest = wanted[len(rows) :]
         return rows + [failed(job, f"the measuring process ended with status {status}") for job in rest]
 
-    def _run(self, *arguments: str) -> int:
+    def _run(self, python: str, *arguments: str) -> int:
         environment = {
             **os.environ,
-            **ALLOCATOR,
+            **({} if python == self._gym_python else ALLOCATOR),  # servers run as they do elsewhere
             "OMP_NUM_THREADS": str(self._sizes.threads),
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(PAGE.parent.parent), os.environ.get("PYTHONPATH", "")])
-            ),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
         }
-        done = subprocess.run([sys.executable, *arguments], env=environment, stdout=sys.stderr, check=False)
+        done = subprocess.run([python, *arguments], env=environment, stdout=sys.stderr, check=False)
         return done.returncode
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; the exit status is 0 if everything came back that was saved."""
-    given = _parser().parse_args(arguments)
-    whole = (
-        not given.quick and not given.rows and given.only == [*PARTS] and given.contenders == [*CONTENDERS]
-    )
-    out = given.out or (PAGE if whole else None)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.merge and given.quick:
+        parser.error("figures of a quick run are none, and do not go into the page: leave out --merge")
+    parts = given.only or [*PARTS]
+    whole = not given.quick and not given.rows and not given.only and given.contenders == [*CONTENDERS]
+    out = given.out or (PAGE if whole or given.merge else None)
+    if "gym" in parts and not given.gym_python.exists():
+        missing = f"{given.gym_python} is not there, which the part gym runs in: scripts/install-gym makes it"
+        if given.only:
+            parser.error(missing)
+        print(f"gym is left out: {missing}", file=sys.stderr)
+        parts = [part for part in parts if part != "gym"]
     sizes = QUICK if given.quick else FULL
     if given.rows:
         sizes = msgspec.structs.replace(sizes, frame_rows=given.rows)
-    wanted = jobs(given.only, given.contenders)
-    # Quick: one process for all, since imports would take most of the time.
-    groups = [wanted] if given.quick else [[job] for job in wanted]
+    wanted = jobs(parts, given.contenders)
     load, started = os.getloadavg()[0], time.monotonic()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=given.folder) as name:
-        bench = Bench(Path(name), sizes)
-        bench.record_frames()
+        bench = Bench(Path(name), sizes, gym_python=given.gym_python)
+        if not all(isinstance(job, RanksJob | GymJob) for job in wanted):
+            bench.record_frames()
+        groups = _groups(wanted, quick=given.quick)
         for number, group in enumerate(groups, 1):
             print(f"[{number}/{len(groups)}] {_names(group)}", file=sys.stderr)
             rows += bench.measure(group)
@@ -108,7 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sizes=sizes,
         machine=about,
         rows=rows,
+        commit=machine.commit(ROOT),
     )
+    if given.merge and out is not None:
+        results = merging.merge(out.with_suffix(".json").read_bytes(), results, parts=parts)
     text = page.render(results)
     if out is None:
         print(text)
@@ -125,6 +139,17 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)  # so that the temporary folder goes, and with it gigabytes
 
 
+def _groups(wanted: list[Job], *, quick: bool) -> list[list[Job]]:
+    """Return which jobs share a process."""
+    if not quick:
+        return [[job] for job in wanted]
+    # One for all that one Python can do, since imports would take most of the time.
+    alike: tuple[list[Job], list[Job]] = ([], [])
+    for job in wanted:
+        alike[isinstance(job, GymJob)].append(job)
+    return [group for group in alike if group]
+
+
 def _names(group: list[Job]) -> str:
     return str(group[0]) if len(group) == 1 else f"{len(group)} rows in one process"
 
@@ -137,9 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         + "\n".join(f"  {name:8} {about}" for name, about in PARTS.items())
         + f"\ncontenders:\n  {', '.join(CONTENDERS)}",
     )
-    parser.add_argument(
-        "--only", type=_one_of(PARTS), default=list(PARTS), help="parts, with commas between them"
-    )
+    parser.add_argument("--only", type=_one_of(PARTS), help="parts, with commas between them (default: all)")
     parser.add_argument(
         "--contenders", type=_one_of(CONTENDERS), default=list(CONTENDERS), help="and who, in the same way"
     )
@@ -147,6 +170,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, default=0, help="rows of the frame buffer (default 20,000)")
     parser.add_argument(
         "--folder", help="where to write: the disk to measure (default: that for temporary files)"
+    )
+    parser.add_argument(
+        "--gym-python",
+        type=Path,
+        default=GYM_PYTHON,
+        help=f"Python that has NeMo Gym (default: {GYM_PYTHON})",
+    )
+    parser.add_argument(
+        "--merge", action="store_true", help="put what is measured into the page, where it stood before"
     )
     parser.add_argument("--out", type=Path, help="the page; its data goes beside it, as .json")
     return parser

@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.records import (
+    GymJob,
+    GymRow,
     Job,
     RanksJob,
     RanksRow,
@@ -54,6 +56,10 @@ def measure(job: Job, order: Order) -> Row:
         from benchmarks import ranks
 
         return ranks.measure(folder, sizes)
+    if isinstance(job, GymJob):
+        from benchmarks import gym
+
+        return gym.measure(folder, sizes)
     from benchmarks import restoring, saving, workloads
     from benchmarks.plan import CONTENDERS
 
@@ -83,6 +89,8 @@ def failed(job: Job, failure: str) -> Row:
         return StoreRow(failure=failure)
     if isinstance(job, RanksJob):
         return RanksRow(failure=failure)
+    if isinstance(job, GymJob):
+        return GymRow(failure=failure)
     return TrainingRow(failure=failure)
 
 

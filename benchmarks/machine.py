@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def describe(folder: Path) -> Machine:
             **{name: metadata.version(name) for name in PACKAGES},
         },
     )
+
+
+def commit(root: Path) -> str:
+    """Return the commit that `root` is at, with a `+` where the code differs from it; "" if it cannot be told."""
+    git = ["git", "-C", str(root)]
+    try:
+        found = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "src", "benchmarks"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def _field(file: str, name: str) -> str:

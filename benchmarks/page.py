@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.records import (
+    GymRow,
+    GymServerRow,
     Limits,
     Load,
     RanksRow,
@@ -17,7 +19,7 @@ from benchmarks.records import (
     WorldRow,
 )
 from benchmarks.spread import Spread
-from benchmarks.targets import OURS, blocked, durable, judge
+from benchmarks.targets import OURS, added, blocked, durable, judge
 from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
 
 QUIET = 0.5
@@ -58,6 +60,8 @@ def render(results: Results) -> str:
             parts += ["## The store of a growing run", _store(row)]
         if isinstance(row, RanksRow):
             parts += ["## Several ranks on one machine", _ranks(row)]
+        if isinstance(row, GymRow):
+            parts += ["## Sessions of NeMo Gym", _gym(row)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -77,7 +81,13 @@ def _warning(results: Results) -> str:
 def _method(results: Results) -> str:
     machine, sizes = results.machine, results.sizes
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    return f"""`{results.command}`, {results.date}, {results.seconds:.0f} s. {machine.cores} cores of {machine.cpu},
+    at = f" at commit {results.commit}" if results.commit else ""
+    later = "".join(
+        f"\n* Measured later: {', '.join(one.parts)}, by `{one.command}` at commit {one.commit or 'unknown'}, {one.date},"
+        f" {one.seconds:.0f} s; load average {one.load_before:.2f} before and {one.load_after:.2f} after."
+        for one in results.later
+    )
+    return f"""`{results.command}`{at}, {results.date}, {results.seconds:.0f} s. {machine.cores} cores of {machine.cpu},
 {machine.memory / 2**30:.0f} GiB, Linux {machine.kernel}, {machine.file_system}; load average {results.load_before:.2f} before and
 {results.load_after:.2f} after. {versions}. All figures, also those not shown here, are in the file beside this page.
 
@@ -93,7 +103,7 @@ def _method(results: Results) -> str:
 * *Contents*: training goes on while the last save is written; then it is loaded into a fresh twin of zeros, and
   everything is compared with the state at the moment of the save. Every load of a restore is compared, too.
 * *On top*: the highest resident memory during a save, above that of training before anything was saved.
-* *Cold*: dropped from the page cache, checked by mincore. What lies in a host's cache below is out of reach."""
+* *Cold*: dropped from the page cache, checked by mincore. What lies in a host's cache below is out of reach.{later}"""
 
 
 def _saves(rows: list[SaveRow], results: Results) -> str:
@@ -233,6 +243,77 @@ def _ranks(row: RanksRow) -> str:
 def _least_and_most(world: WorldRow) -> tuple[int, int]:
     written = [save.written for ranked in world.ranks for save in ranked.saves]
     return min(written), max(written)
+
+
+def _gym(row: GymRow) -> str:
+    if row.failure:
+        return f"**Failed**: {row.failure}"
+    versions = ", ".join(f"{name} {version}" for name, version in row.versions.items())
+    saves: list[tuple[str, ...]] = []
+    for server in row.servers:
+        full = [series.full for series in server.series]
+        few = [save for series in server.series for save in series.later]
+        for what, found in (
+            (f"{server.name}: all of {server.sessions:,} changed", full),
+            (f"{server.name}: {server.changed:,} changed", few),
+        ):
+            written = Spread.of(save.written for save in found)
+            saves.append(
+                (
+                    what,
+                    _seconds(save.paused for save in found),
+                    _seconds(save.blocked for save in found),
+                    _seconds(save.durable for save in found),
+                    "" if written is None else f"{written.median / 1e6:,.3f} MB",
+                )
+            )
+    calls = [
+        (
+            str(one.connections),
+            _milliseconds(Spread.of(1000 * seconds for seconds in one.plain)),
+            _milliseconds(Spread.of(1000 * seconds for seconds in one.logged)),
+            _milliseconds(added(one)),
+        )
+        for one in row.calls
+    ]
+    return "\n\n".join(
+        (
+            f"In an environment of its own: {versions}. Real servers, each a process of its own, called over HTTP.",
+            (
+                "Saves of a run that tracks a `Gym`. *Paused*: from telling the server to stop until it says that it goes on;"
+                " that is a part of *blocked*."
+            ),
+            _table(("", "paused s", "blocked s", "durable s", "written"), saves),
+            (
+                "Restores, after a SIGKILL. *From its log*: the server alone, once it runs. *From the checkpoint*: the log is"
+                " lost, and a run that is started again puts the sessions back, until its loop goes on."
+                " *Sessions*: compared by the digests of their live state."
+            ),
+            _table(
+                ("", "from its log s", "from the checkpoint s", "sessions"),
+                [_gym_restored(server) for server in row.servers],
+            ),
+            (
+                "Calls of the counter (`/increment_counter`) without a log and with it, in turn; each client asks again as soon"
+                " as it is answered, so with 16 of them the server has no rest, and a call waits for 15 others: what"
+                " the log adds to it, it adds 16 times. Medians of blocks, with least and most in brackets."
+            ),
+            _table(("connections", "plain ms", "with the log ms", "added ms"), calls),
+        )
+    )
+
+
+def _gym_restored(server: GymServerRow) -> tuple[str, ...]:
+    return (
+        f"{server.name}: {server.sessions:,}",
+        f"{server.from_log:.2f}",
+        f"{server.from_checkpoint:.2f}",
+        _contents(verified=server.verified),
+    )
+
+
+def _milliseconds(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.median:.2f} ({spread.least:.2f} to {spread.most:.2f})"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from benchmarks import workloads
 from benchmarks.contenders import Contender
 from benchmarks.ours import Unbroken
 from benchmarks.peers import PEERS, DistributedAsync, Orbax, StableBaselines
-from benchmarks.records import Job, RanksJob, RestoreJob, SaveJob, StoreJob, TrainingJob
+from benchmarks.records import GymJob, Job, RanksJob, RestoreJob, SaveJob, StoreJob, TrainingJob
 
 _ALL: tuple[type[Contender], ...] = (Unbroken, *PEERS)
 CONTENDERS = {kind.__name__: kind for kind in _ALL}
@@ -20,6 +20,7 @@ PARTS = {
     "sb3": "DQN on Pong with and without saves",
     "growth": "the store of a growing run after many saves",
     "ranks": "1, 2, 4 and 8 ranks that save together",
+    "gym": "sessions of NeMo Gym: saves, restores and what its log costs, in an environment of its own",
 }
 _SAVED = {"a": (workloads.ATARI, workloads.GROWN), "b": (workloads.VECTORS,), "c": (workloads.MODEL,)}
 _AFTER_IDLENESS = (workloads.ATARI, workloads.MODEL)
@@ -36,7 +37,7 @@ def jobs(parts: Sequence[str], contenders: Collection[str] = CONTENDERS) -> list
     return [
         job
         for job in found
-        if isinstance(job, StoreJob | TrainingJob | RanksJob) or job.contender in contenders
+        if isinstance(job, StoreJob | TrainingJob | RanksJob | GymJob) or job.contender in contenders
     ]
 
 
@@ -49,6 +50,8 @@ def _all(parts: Sequence[str]) -> list[Job]:
             found.append(StoreJob())
         elif part == "ranks":
             found.append(RanksJob())
+        elif part == "gym":
+            found.append(GymJob())
         elif part == "e":
             for workload in (workloads.ATARI, workloads.MODEL):
                 found += [RestoreJob(workload, name) for name in _fit(workload) if name != _LOADS_ALIKE]

@@ -41,6 +41,20 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the array that each of several ranks saves."""
     rank_saves: int
     """Counted saves of each world of ranks."""
+    counters: int
+    """Sessions of NeMo Gym's counter, and how many of them change between two saves."""
+    changed_counters: int
+    workplaces: int
+    """The same for its workplace assistant."""
+    changed_workplaces: int
+    gym_series: int
+    """Full saves of each, with sessions that have all changed."""
+    gym_saves: int
+    """Saves after each of them, with the few sessions changed."""
+    gym_blocks: int
+    """Blocks of calls with the log, and as many without, in turn."""
+    gym_calls: int
+    """Calls of one block."""
     threads: int
     """Threads that PyTorch computes with."""
 
@@ -62,6 +76,14 @@ FULL = Sizes(
     trainings=2,
     rank_bytes=64_000_000,
     rank_saves=4,
+    counters=10_000,
+    changed_counters=100,
+    workplaces=64,
+    changed_workplaces=1,
+    gym_series=3,
+    gym_saves=5,
+    gym_blocks=7,
+    gym_calls=800,
     threads=2,
 )
 QUICK = Sizes(
@@ -81,6 +103,14 @@ QUICK = Sizes(
     trainings=1,
     rank_bytes=100_000,
     rank_saves=2,
+    counters=50,
+    changed_counters=5,
+    workplaces=3,
+    changed_workplaces=1,
+    gym_series=1,
+    gym_saves=1,
+    gym_blocks=1,
+    gym_calls=20,
     threads=1,
 )
 
@@ -113,7 +143,11 @@ class RanksJob(msgspec.Struct, frozen=True, tag="ranks"):
     """Save with 1, 2, 4 and 8 ranks."""
 
 
-Job = SaveJob | RestoreJob | StoreJob | TrainingJob | RanksJob
+class GymJob(msgspec.Struct, frozen=True, tag="gym"):
+    """Save and restore sessions of NeMo Gym, and call its servers with a log and without."""
+
+
+Job = SaveJob | RestoreJob | StoreJob | TrainingJob | RanksJob | GymJob
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,7 +292,59 @@ class RanksRow(msgspec.Struct, frozen=True, kw_only=True, tag="ranks"):
     failure: str = ""
 
 
-Row = SaveRow | RestoreRow | StoreRow | TrainingRow | RanksRow
+class GymSave(msgspec.Struct, frozen=True, kw_only=True):
+    """One save of a run that tracks servers of NeMo Gym."""
+
+    paused: float
+    """Seconds from telling the server to stop until it has said that it goes on."""
+    blocked: float
+    durable: float
+    written: int
+    """Bytes of the files that it left."""
+
+
+class GymSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """A save of all sessions, which have all changed, and those after it, for which a few have changed."""
+
+    full: GymSave
+    later: list[GymSave]
+
+
+class GymServerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of one server's sessions."""
+
+    name: str
+    sessions: int
+    changed: int
+    series: list[GymSeries]
+    from_log: float
+    """Seconds until a server that was killed has its sessions back from its own log, once it is started."""
+    from_checkpoint: float
+    """Seconds until a run that is started again has put them into a server that has lost its log."""
+    verified: bool
+    """Whether each session had the digest of before, both times."""
+
+
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one server without a log and with it, in turn: medians of blocks, in seconds."""
+
+    connections: int
+    plain: list[float]
+    logged: list[float]
+
+
+class GymRow(msgspec.Struct, frozen=True, kw_only=True, tag="gym"):
+    """Sessions of NeMo Gym."""
+
+    calls: list[Calls] = []
+    servers: list[GymServerRow] = []
+    versions: dict[str, str] = {}
+    """Of its own environment."""
+    verified: bool = False
+    failure: str = ""
+
+
+Row = SaveRow | RestoreRow | StoreRow | TrainingRow | RanksRow | GymRow
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +356,18 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str
     file_system: str
     versions: dict[str, str]
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that were measured after the others, and put in the place of their former ones."""
+
+    parts: list[str]
+    command: str
+    date: str
+    commit: str
+    seconds: float
+    load_before: float
+    load_after: float
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,3 +382,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Sizes
     machine: Machine
     rows: list[Row]
+    commit: str = ""
+    """Of the source; "" where it is not known."""
+    later: list[Later] = []

@@ -12,6 +12,10 @@ from typing import TypeVar
 
 from benchmarks.ours import Unbroken
 from benchmarks.records import (
+    Calls,
+    GymRow,
+    GymSave,
+    GymServerRow,
     Limits,
     Load,
     RestoreRow,
@@ -19,12 +23,14 @@ from benchmarks.records import (
     Row,
     Save,
     SaveRow,
+    Sizes,
     StoreRow,
     TrainingRow,
 )
+from benchmarks.spread import Spread
 from benchmarks.workloads import ATARI, GROWN, MODEL
 
-R = TypeVar("R", TrainingRow, StoreRow)
+R = TypeVar("R", TrainingRow, StoreRow, GymRow)
 OURS = Unbroken.name
 MEBI = 1 << 20
 LEVEL = 1.1
@@ -52,6 +58,7 @@ def judge(results: Results) -> list[Verdict]:
         *_restore("(c)", rows, MODEL),
         _training(rows.one(TrainingRow)),
         _store(rows.one(StoreRow)),
+        *_gym(rows.one(GymRow), results.sizes),
     ]
 
 
@@ -213,6 +220,57 @@ def _store(row: StoreRow | None) -> Verdict:
     size = row.size if row.pruned is None else row.pruned
     how = "; this version has no command to prune" if row.pruned is None else ""
     return at_most(what, 1.1, size / row.live, more=how)
+
+
+def _gym(row: GymRow | None, sizes: Sizes) -> list[Verdict]:
+    found = {} if row is None else {server.name: server for server in row.servers}
+    calls = {} if row is None else {calls.connections: calls for calls in row.calls}
+    verdicts: list[Verdict] = []
+    for name, sessions, changed in (
+        ("counter", sizes.counters, sizes.changed_counters),
+        ("workplace", sizes.workplaces, sizes.changed_workplaces),
+    ):
+        for cost, what in ((paused, "pause"), (gym_durable, "until durable"), (gym_written, "bytes")):
+            named = f"{changed:,} of {sessions:,} sessions ({name}) changed: {what}, by that of a full save"
+            verdicts.append(_share(named, found.get(name), cost))
+    return verdicts + [_call(calls.get(count), count) for count in (1, 16)]
+
+
+def _share(what: str, server: GymServerRow | None, cost: Callable[[GymSave], float]) -> Verdict:
+    if server is None:
+        return Verdict(what, "≤ 5 %")
+    shares = Spread.of(
+        100 * statistics.median(map(cost, series.later)) / cost(series.full) for series in server.series
+    )
+    return _spread_at_most(what, 5, shares, "%")
+
+
+def _call(calls: Calls | None, connections: int) -> Verdict:
+    what = f"call with the log, over plain, {connections} connection{'s' * (connections > 1)}"
+    return _spread_at_most(what, 3, None if calls is None else added(calls), "ms")
+
+
+def added(calls: Calls) -> Spread | None:
+    """Return the milliseconds that the log adds to a call, block by block."""
+    return Spread.of(1000 * (b - a) for a, b in zip(calls.plain, calls.logged, strict=True))
+
+
+def _spread_at_most(what: str, limit: float, found: Spread | None, unit: str) -> Verdict:
+    if found is None:
+        return Verdict(what, f"≤ {limit:g} {unit}")
+    return at_most(what, limit, found.median, unit, f" ({found.least:.2f} to {found.most:.2f})")
+
+
+def paused(save: GymSave) -> float:
+    return save.paused
+
+
+def gym_durable(save: GymSave) -> float:
+    return save.durable
+
+
+def gym_written(save: GymSave) -> float:
+    return save.written
 
 
 def _back_to_back(row: SaveRow) -> list[Save]:

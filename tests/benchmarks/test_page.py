@@ -4,8 +4,41 @@ import msgspec
 import pytest
 
 from benchmarks.page import render
-from benchmarks.records import FULL, Load, Machine, RestoreRow, Results, Save, SaveRow, StoreRow, TrainingRow
+from benchmarks.records import (
+    FULL,
+    Calls,
+    GymRow,
+    GymSave,
+    GymSeries,
+    GymServerRow,
+    Later,
+    Load,
+    Machine,
+    RestoreRow,
+    Results,
+    Save,
+    SaveRow,
+    StoreRow,
+    TrainingRow,
+)  # fmt: skip
 
+GYM_SAVE = GymSave(paused=0.25, blocked=0.5, durable=1.0, written=12_345)
+GYM = GymRow(
+    calls=[Calls(connections=1, plain=[0.001], logged=[0.0025])],
+    servers=[
+        GymServerRow(
+            name="counter",
+            sessions=10_000,
+            changed=100,
+            series=[GymSeries(full=GYM_SAVE, later=[GYM_SAVE])],
+            from_log=1.5,
+            from_checkpoint=2.5,
+            verified=True,
+        )
+    ],
+    versions={"nemo-gym": "0.4.0"},
+    verified=True,
+)
 SAVE = Save(blocked=0.25, durable=0.5, written=1_000_000, on_top=0)
 RESULTS = Results(
     command="python -m benchmarks",
@@ -27,6 +60,7 @@ RESULTS = Results(
         RestoreRow(workload="a", contender="broken", failure="killed"),
         TrainingRow(failure="no ROM"),
         StoreRow(failure="no disk"),
+        GYM,
     ],
 )
 
@@ -85,3 +119,30 @@ def test_machine_command_load_and_versions_are_told() -> None:
         "torch 2.13.0",
     ):
         assert fact in text
+
+
+def test_sessions_of_nemo_gym_have_their_saves_restores_and_calls() -> None:
+    text = render(RESULTS)
+    section = "## Sessions of NeMo Gym"
+    assert line(text, section, "counter: 100 changed").endswith("| 0.250 | 0.500 | 1.000 | 0.012 MB |")
+    assert line(text, section, "counter: 10,000").endswith("| 1.50 | 2.50 | equal |")
+    assert "| 1.50 (1.50 to 1.50) |" in line(text, section, "1")
+    assert "nemo-gym 0.4.0" in text
+    assert "**Failed**: no server" in render(
+        msgspec.structs.replace(RESULTS, rows=[GymRow(failure="no server")])
+    )
+
+
+def test_what_was_measured_later_is_told_with_its_commit() -> None:
+    later = Later(
+        parts=["gym"],
+        command="python -m benchmarks --only gym",
+        date="2026-02-02",
+        commit="abc1234",
+        seconds=9,
+        load_before=0,
+        load_after=1,
+    )
+    text = render(msgspec.structs.replace(RESULTS, later=[later], commit="fed4321"))
+    assert "`python -m benchmarks` at commit fed4321, 2026-01-01" in text
+    assert "* Measured later: gym, by `python -m benchmarks --only gym` at commit abc1234, 2026-02-02" in text

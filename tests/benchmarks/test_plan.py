@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.__main__ import main
+from benchmarks.__main__ import _groups, main
 from benchmarks.plan import CONTENDERS, PARTS, jobs
-from benchmarks.records import RestoreJob, SaveJob, StoreJob, TrainingJob
+from benchmarks.records import GymJob, RestoreJob, SaveJob, StoreJob, TrainingJob
 from benchmarks.workloads import ATARI, GROWN, MODEL
 
 
@@ -36,3 +38,28 @@ def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(
     assert ended.value.code == 2
     known = PARTS if option[0] == "--only" else CONTENDERS
     assert f"nothing is called 'z'; there are {', '.join(known)}" in capsys.readouterr().err
+
+
+def test_what_needs_another_python_has_a_process_of_its_own() -> None:
+    wanted = jobs(["growth", "gym", "ranks"])
+    first, second = _groups(wanted, quick=True)
+    assert second == [GymJob()]
+    assert len(first) == 2
+    assert _groups([GymJob()], quick=True) == [[GymJob()]]
+
+
+def test_a_part_whose_python_is_missing_is_an_error_where_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "python"
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "gym", "--gym-python", str(missing)])
+    assert ended.value.code == 2
+    assert f"{missing} is not there" in capsys.readouterr().err
+
+
+def test_quick_figures_do_not_go_into_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "ranks", "--quick", "--merge"])
+    assert ended.value.code == 2
+    assert "leave out --merge" in capsys.readouterr().err

@@ -12,11 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.__main__ import GYM_PYTHON
 from benchmarks.plan import CONTENDERS, PARTS, jobs
-from benchmarks.records import RanksRow, RestoreRow, Results, SaveRow, StoreRow, TrainingRow
+from benchmarks.records import GymRow, RanksRow, RestoreRow, Results, SaveRow, StoreRow, TrainingRow
 from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
 
 ROOT = Path(__file__).parent.parent.parent
+HAS_GYM = GYM_PYTHON.exists()
+WANTED = tuple(part for part in PARTS if part != "gym" or HAS_GYM)
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +41,7 @@ def results(page: Path) -> Results:
 
 
 def test_no_row_is_missing_and_all_are_verified(results: Results) -> None:
-    assert len(results.rows) == len(jobs(tuple(PARTS)))
+    assert len(results.rows) == len(jobs(WANTED))
     assert [row for row in results.rows if row.failure or not row.verified] == []
 
 
@@ -66,9 +69,22 @@ def test_every_kind_of_row_has_its_figures(results: Results) -> None:
         elif isinstance(row, RanksRow):
             assert [len(world.ranks) for world in row.worlds] == [world.size for world in row.worlds]
             assert all(save.written > 0 for world in row.worlds for one in world.ranks for save in one.saves)
+        elif isinstance(row, GymRow):
+            assert [one.connections for one in row.calls] == [1, 16]
+            for server in row.servers:
+                assert server.from_log > 0 and server.from_checkpoint > 0
+                for series in server.series:
+                    for save in (series.full, *series.later):
+                        assert 0 < save.paused < save.blocked <= save.durable and save.written
         else:
             assert isinstance(row, TrainingRow)
             assert len(row.plain) == len(row.saving) == len(row.saves)
+
+
+def test_sessions_of_nemo_gym_are_measured_where_it_is(results: Results) -> None:
+    if not HAS_GYM and os.environ.get("CI") != "true":
+        pytest.skip(f"{GYM_PYTHON} is not there: scripts/install-gym makes it")
+    assert [len(row.servers) for row in results.rows if isinstance(row, GymRow)] == [2]
 
 
 def test_our_rows_stand_beside_the_limits_of_the_machine(results: Results) -> None:

@@ -5,6 +5,11 @@ import pytest
 
 from benchmarks.records import (
     QUICK,
+    Calls,
+    GymRow,
+    GymSave,
+    GymSeries,
+    GymServerRow,
     Limits,
     Load,
     Machine,
@@ -128,3 +133,30 @@ def test_slowdown_is_in_percent_of_the_training() -> None:
 def test_what_counts_of_a_store_is_its_size_after_pruning() -> None:
     found = verdicts(StoreRow(saves=3, size=200, pruned=105, live=100, verified=True))
     assert found["store of a growing run, by its live data"].measured == "1.05 ×"
+
+
+def test_a_save_of_few_sessions_is_held_against_that_of_all_series_by_series() -> None:
+    def series(full: float, few: float) -> GymSeries:
+        return GymSeries(
+            full=GymSave(paused=full, blocked=full, durable=full, written=1000),
+            later=[GymSave(paused=few, blocked=few, durable=few, written=60)],
+        )
+
+    server = GymServerRow(
+        name="counter",
+        sessions=QUICK.counters,
+        changed=QUICK.changed_counters,
+        series=[series(1.0, 0.04), series(2.0, 0.06), series(1.0, 0.2)],
+        from_log=1.0,
+        from_checkpoint=1.0,
+        verified=True,
+    )
+    calls = Calls(connections=1, plain=[0.001, 0.002, 0.001], logged=[0.002, 0.005, 0.006])
+    found = verdicts(GymRow(servers=[server], calls=[calls], verified=True))
+    few = f"{QUICK.changed_counters} of {QUICK.counters} sessions (counter) changed"
+    pause = found[f"{few}: pause, by that of a full save"]
+    assert (pause.measured, pause.reached) == ("4.00 % (3.00 to 20.00)", True)
+    assert found[f"{few}: bytes, by that of a full save"].reached is False
+    call = found["call with the log, over plain, 1 connection"]
+    assert (call.measured, call.reached) == ("3.00 ms (1.00 to 5.00)", True)
+    assert found["call with the log, over plain, 16 connections"].reached is None

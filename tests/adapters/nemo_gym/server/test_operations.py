@@ -127,6 +127,33 @@ def test_after_a_cut_little_is_done_again(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_who_asks_for_sessions_while_they_are_brought_back_gets_all(tmp_path: Path) -> None:
+    class Slow(Tiny):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._unbroken_hold = go_on
+
+    go_on = asyncio.Event()
+
+    async def scenario() -> None:
+        async with running(tmp_path) as server:
+            cookie = await _seeded(server, "a")
+            await server.post("/add", {"count": 1}, cookie=cookie)
+            digests = await server.digests()
+        async with running(tmp_path, Slow, restored=False) as server:
+            await server.server._unbroken_held.wait()
+            asked = [asyncio.create_task(server.told(what)) for what in ("sessions", "digests")]
+            assert (await server.told("status")).phase == "restoring"
+            await asyncio.sleep(0)
+            assert not any(task.done() for task in asked), "none would be a wrong answer"
+            go_on.set()
+            for answer in await asyncio.gather(*asked):
+                assert [summary.id for summary in answer.sessions] == list(digests)
+            assert await server.digests() == digests
+
+    asyncio.run(scenario())
+
+
 def test_a_drained_server_opens_again_if_a_call_takes_too_long(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as server:

@@ -252,9 +252,17 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    directory: Path | None, cls: type[Tiny] = Tiny, *, name: str = "res", **options: Any
+    directory: Path | None,
+    cls: type[Tiny] = Tiny,
+    *,
+    name: str = "res",
+    restored: bool = True,
+    **options: Any,
 ) -> AsyncGenerator[Running]:
-    """Run a server whose log lies in `directory`, until the block ends. Without a directory: as NeMo Gym has it."""
+    """Run a server whose log lies in `directory`, until the block ends. Without a directory: as NeMo Gym has it.
+
+    It has restored itself, unless nobody waits for that.
+    """
     wrapped: Any = cls if directory is None else checkpointed(cls, directory=directory, **options)
     server = wrapped(name=name)
     app = server.setup_webserver()
@@ -265,7 +273,7 @@ async def running(
     message = await sent.get()
     assert message["type"] == "lifespan.startup.complete", message
     one = Running(server, app)
-    if directory is not None:
+    if directory is not None and restored:
         await one.participant.restored.wait()
     try:
         yield one

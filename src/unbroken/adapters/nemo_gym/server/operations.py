@@ -263,10 +263,12 @@ class Operations:
         return Nothing()
 
     async def sessions(self, _: Nothing) -> Sessions:
+        await self._usable()  # until then it has none
         return Sessions(sessions=[_summary(record, _known_digest(record)) for record in self._of.book])
 
     async def digests(self, _: Nothing) -> Sessions:
         of = self._of
+        await self._usable()
         found: list[SessionSummary] = []
         for record in of.book:
             async with of.lock(record.id):  # not in the middle of a call

@@ -120,7 +120,7 @@ FACES = {
     "dcp": ["Best", "RankStateWarning", "StorageReader", "StorageWriter", "rank_state"],
     "distributed": ["REPLICATED", "World", "world"],
     "pretrained": ["Pretrained"],
-    "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "checkpointed"],
+    "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "Servers", "checkpointed"],
 }
 """Each framework's face, and what it gathers."""
 
@@ -151,8 +151,13 @@ def test_a_buffer_takes_its_size_and_its_fields() -> None:
 
 
 def test_rollouts_of_nemo_gym_take_these_options() -> None:
-    from unbroken.nemo_gym import Gym, RolloutQueue, checkpointed
+    from unbroken.nemo_gym import Gym, RolloutQueue, Servers, checkpointed
 
+    assert options(Servers, POSITIONAL) == {"config": "required"}
+    assert options(Servers, KEYWORD) == {
+        "directory": "required", "python": "None", "project": "None", "external": "nothing", "head": "False",
+        "restarts": "5", "window": "300.0", "start_timeout": "300.0", "preload": "False", "environment": "None",
+    }  # fmt: skip
     assert options(Gym, POSITIONAL) == {"servers": "required"}
     assert options(Gym, KEYWORD) == {
         "agent": "''", "sync_timeout": "30.0", "concurrency": "64", "max_attempts": "3", "patience": "600.0",

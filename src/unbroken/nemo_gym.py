@@ -10,8 +10,9 @@ run.track(policy=net, optimizer=opt, gym=gym)
 from __future__ import annotations
 
 from unbroken.adapters.nemo_gym.attach import checkpointed
+from unbroken.adapters.nemo_gym.launch.supervisor import Servers
 from unbroken.adapters.nemo_gym.trainer.gym import Gym, RolloutWarning
 from unbroken.adapters.nemo_gym.trainer.ledger import Rollout
 from unbroken.adapters.nemo_gym.trainer.queue import RolloutQueue
 
-__all__ = ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "checkpointed"]
+__all__ = ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "Servers", "checkpointed"]

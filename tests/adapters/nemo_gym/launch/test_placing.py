@@ -77,3 +77,23 @@ def test_ports_are_drawn_from_the_range_that_is_given(tmp_path: Path) -> None:
             head=False,
             after_kill=False,
         )
+
+
+def test_who_is_started_elsewhere_is_not_started_here_and_keeps_its_port(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1", [])
+    record = Record(tmp_path / "servers.json")
+    placed = place(config(a=None, b=port), record, head=False, after_kill=False, external={"b"})
+    assert [one.name for one in placed.instances] == ["a"]
+    assert placed.instances[0].port != port
+
+
+@pytest.mark.parametrize(("name", "says"), [("b", "has no port there"), ("c", "is not in the configuration")])
+def test_who_is_started_elsewhere_needs_an_address(name: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        place(
+            config(a=None, b=None),
+            Record(tmp_path / "servers.json"),
+            head=False,
+            after_kill=False,
+            external={name},
+        )

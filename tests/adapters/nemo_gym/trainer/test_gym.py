@@ -52,7 +52,7 @@ def test_the_model_is_told_its_version_when_it_changes(stack: Stack, gym: Gym) -
 def test_nothing_is_asked_before_the_first_rollout(stack: Stack, gym: Gym) -> None:
     assert stack.agent.asked == []
     gym.collect(rows(1))
-    assert stack.agent.asked[:3] == ["status", "adopt", "release"]
+    assert stack.agent.asked[:4] == ["status", "adopt", "sessions", "release"]
 
 
 def test_an_infrastructure_that_fails_is_never_a_reward_of_zero(stack: Stack, gym: Gym) -> None:

@@ -36,7 +36,9 @@ class Placed:
     config: Plain
 
 
-def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Placed:
+def place(
+    config: Plain, record: Record, *, head: bool, after_kill: bool, external: Collection[str] = ()
+) -> Placed:
     """Give every server of a resolved configuration a port, and keep those that were drawn in `record`.
 
     Args:
@@ -44,12 +46,16 @@ def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Pla
         record: of the last start; it is changed, not written.
         head: whether a head server is started as well. Without one, its address is a placeholder that nobody answers at.
         after_kill: the last start was not ended properly, so a former port may be a moment from being free.
+        external: servers that somebody else starts, at the address that the configuration gives.
 
     Raises:
-        ConfigError: no server is named, or a port that is fixed is taken.
+        ConfigError: no server is named, a port that is fixed is taken, or an external server has no address.
         ServerMissing: there is no free port.
     """
-    found = instances(config)
+    every = instances(config)
+    _check_external(every, external)
+    found = tuple(one for one in every if one.name not in external)
+    elsewhere = {one.port or 0 for one in every if one.name in external}
     entry = config.get(HEAD) or {}
     head_instance = Instance(
         HEAD, HEAD, HEAD, "", host=str(entry.get("host") or "127.0.0.1"), port=entry.get("port")
@@ -64,7 +70,7 @@ def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Pla
     placed: dict[str, Instance] = {}
     # What the configuration fixes comes first: a port that is drawn must not take it.
     for instance in sorted((*found, head_instance), key=lambda one: one.port is None):
-        taken = {one.port or 0 for one in placed.values()}
+        taken = elsewhere | {one.port or 0 for one in placed.values()}
         if instance.port is None:
             placed[instance.name] = _drawn(instance, record, taken, between=between, after_kill=after_kill)
             continue
@@ -76,6 +82,17 @@ def place(config: Plain, record: Record, *, head: bool, after_kill: bool) -> Pla
     return Placed(
         (*started, at) if head else started, with_addresses(config, started, head=(at.host, at.port or 0))
     )
+
+
+def _check_external(every: Collection[Instance], external: Collection[str]) -> None:
+    known = {one.name: one for one in every}
+    for name in external:
+        if name not in known or known[name].port is None:
+            what = "is not in the configuration" if name not in known else "has no port there"
+            raise ConfigError(
+                f"{name}, which somebody else starts, {what}.",
+                hint="Give its host and port in the configuration.",
+            )
 
 
 def _drawn(

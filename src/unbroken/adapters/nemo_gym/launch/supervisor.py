@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,8 @@ class Servers:
             what they print is in `.launch/<name>.log`. The next start in it goes on.
         python: the Python that has NeMo Gym; this one, if None.
         project: the directory whose servers win over the installed ones, and that files are looked for in; the current one.
+        external: servers of the configuration that somebody else starts, such as a model that the trainer serves itself;
+            they need host and port there, and `addresses` has them not.
         head: start a head server as well: `ng_collect_rollouts` asks it where the others are.
         restarts: how many deaths of one server within `window` seconds are answered by a new start; 0 for none.
         start_timeout: seconds until all servers have answered for the first time.
@@ -100,6 +102,7 @@ class Servers:
         directory: Path | str,
         python: str | None = None,
         project: Path | str | None = None,
+        external: Collection[str] = (),
         head: bool = False,
         restarts: int = 5,
         window: float = 300.0,
@@ -118,7 +121,7 @@ class Servers:
         """How often each server was started again after it had died."""
         self._python = python or sys.executable
         self._project = Path(project or Path.cwd()).expanduser().absolute()
-        self._with_head, self._preload = head, preload
+        self._with_head, self._preload, self._external = head, preload, frozenset(external)
         self._restarts, self._window, self._start_timeout = restarts, window, start_timeout
         self._environment = {**os.environ, **(environment or {}), words.DIRECTORY: str(self.directory)}
         self._watched: dict[str, _Watched] = {}
@@ -269,7 +272,9 @@ class Servers:
             config = resolve(
                 config, python=self._python, project=self._project, environment=self._environment
             )
-        placed = place(config, self._record, head=self._with_head, after_kill=after_kill)
+        placed = place(
+            config, self._record, head=self._with_head, after_kill=after_kill, external=self._external
+        )
         self.config = placed.config
         self._watched = {one.name: _Watched(one) for one in placed.instances}
         self._record.write()

@@ -307,6 +307,8 @@ class Gym:
     def _ready(self) -> None:
         """See to it that the servers let rollouts in, and that those of before a restart are under way."""
         self._connect()
+        if not self._begun:  # nobody saves this Gym, so its ids begin where those of the last process began
+            self._begin()
         if not self._open:
             self._fleet.release()
             self._open = True

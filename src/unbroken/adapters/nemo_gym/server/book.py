@@ -39,6 +39,7 @@ class Book:
     """Of the newest call."""
     _records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
     _changed: dict[str, int] = field(default_factory=dict[str, int])
+    """The newest last."""
     _gone: dict[str, int] = field(default_factory=dict[str, int])
     _floor: int = 0
     """Of gone sessions only those are known that went after this mark."""
@@ -101,6 +102,7 @@ class Book:
     def touch(self, session: str) -> None:
         """A session has changed."""
         self.mark += 1
+        self._changed.pop(session, None)
         self._changed[session] = self.mark
 
     def remove(self, session: str) -> None:
@@ -119,7 +121,12 @@ class Book:
         """Return the sessions that have changed since a mark of this process, or all for one of another."""
         if mark < self._floor or mark > self.mark:
             return list(self._records.values())
-        return [self._records[session] for session, at in self._changed.items() if at > mark]
+        found: list[SessionRecord] = []
+        for session, at in reversed(self._changed.items()):  # of ten thousand, a few have changed
+            if at <= mark:
+                break
+            found.append(self._records[session])
+        return found[::-1]
 
     def changes(self, mark: int) -> Changes:
         """Return what has changed since `mark`: everything, if it is none that can be told from here."""

@@ -16,6 +16,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
@@ -326,8 +327,15 @@ def versions() -> dict[str, str]:
     """Return the versions that a state may depend on."""
     found = {"python": platform.python_version(), "protocol": control.VERSION}
     for package in ("unbroken", "nemo-gym"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
+        if known := _version(package):
+            found[package] = known
     return found
+
+
+@cache
+def _version(package: str) -> str:
+    # Kept: to read a package's metadata takes milliseconds, and in a cut all servers stand still for them.
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -227,7 +227,7 @@ def test_processes_of_sessions_go_with_their_server_and_come_back_with_it(bench:
     rig.await_calls(before + turn + 1)
     (worker,) = workers(stack)
     stack.kill(what)
-    assert not worker.is_alive(), "nobody else would end it"
+    assert worker.wait(PATIENCE), "nobody else would end it"
     stack.restart(what)
     stack.digests()  # answered once the server has restored itself
     (again,) = workers(stack)
@@ -237,7 +237,7 @@ def test_processes_of_sessions_go_with_their_server_and_come_back_with_it(bench:
     ]
     stack.let_go(turn)
     assert compared(answer.result(PATIENCE)) == bench.plain("code")
-    assert not again.is_alive() and not workers(stack), "verified sessions need none"
+    assert again.wait(PATIENCE) and not workers(stack), "verified sessions need none"
 
 
 def workers(stack: Stack) -> list[Process]:

@@ -269,7 +269,7 @@ def _gym(row: GymRow) -> str:
             )
     calls = [
         (
-            str(one.connections),
+            f"{one.connections}, rest {1000 * one.rest:g} ms" if one.rest else f"{one.connections}",
             _milliseconds(Spread.of(1000 * seconds for seconds in one.plain)),
             _milliseconds(Spread.of(1000 * seconds for seconds in one.logged)),
             _milliseconds(added(one)),
@@ -294,9 +294,10 @@ def _gym(row: GymRow) -> str:
                 [_gym_restored(server) for server in row.servers],
             ),
             (
-                "Calls of the counter (`/increment_counter`) without a log and with it, in turn; each client asks again as soon"
-                " as it is answered, so with 16 of them the server has no rest, and a call waits for 15 others: what"
-                " the log adds to it, it adds 16 times. Medians of blocks, with least and most in brackets."
+                "Calls of the counter (`/increment_counter`) without a log and with it, in turn. Each client asks again as soon"
+                " as it is answered, or after a rest, as agents do that ask their model in between. Sixteen without a rest"
+                " leave the server none either: a call waits for 15 others, so what the log adds to one is seen 16 times."
+                " Medians of blocks, with least and most in brackets."
             ),
             _table(("connections", "plain ms", "with the log ms", "added ms"), calls),
         )

@@ -80,10 +80,10 @@ FULL = Sizes(
     changed_counters=100,
     workplaces=64,
     changed_workplaces=1,
-    gym_series=3,
+    gym_series=2,
     gym_saves=5,
-    gym_blocks=7,
-    gym_calls=800,
+    gym_blocks=5,
+    gym_calls=320,
     threads=2,
 )
 QUICK = Sizes(
@@ -329,6 +329,8 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one server without a log and with it, in turn: medians of blocks, in seconds."""
 
     connections: int
+    rest: float
+    """Seconds that each client rests between two calls."""
     plain: list[float]
     logged: list[float]
 

@@ -224,7 +224,7 @@ def _store(row: StoreRow | None) -> Verdict:
 
 def _gym(row: GymRow | None, sizes: Sizes) -> list[Verdict]:
     found = {} if row is None else {server.name: server for server in row.servers}
-    calls = {} if row is None else {calls.connections: calls for calls in row.calls}
+    calls = {} if row is None else {(calls.connections, calls.rest): calls for calls in row.calls}
     verdicts: list[Verdict] = []
     for name, sessions, changed in (
         ("counter", sizes.counters, sizes.changed_counters),
@@ -233,7 +233,8 @@ def _gym(row: GymRow | None, sizes: Sizes) -> list[Verdict]:
         for cost, what in ((paused, "pause"), (gym_durable, "until durable"), (gym_written, "bytes")):
             named = f"{changed:,} of {sessions:,} sessions ({name}) changed: {what}, by that of a full save"
             verdicts.append(_share(named, found.get(name), cost))
-    return verdicts + [_call(calls.get(count), count) for count in (1, 16)]
+    cases = (((1, 0.0), "1 connection"), ((16, 0.1), "16 connections"), ((16, 0.0), "16 without a rest"))
+    return verdicts + [_call(calls.get(case), what) for case, what in cases]
 
 
 def _share(what: str, server: GymServerRow | None, cost: Callable[[GymSave], float]) -> Verdict:
@@ -245,8 +246,8 @@ def _share(what: str, server: GymServerRow | None, cost: Callable[[GymSave], flo
     return _spread_at_most(what, 5, shares, "%")
 
 
-def _call(calls: Calls | None, connections: int) -> Verdict:
-    what = f"call with the log, over plain, {connections} connection{'s' * (connections > 1)}"
+def _call(calls: Calls | None, which: str) -> Verdict:
+    what = f"a call with the log, over plain, {which}"
     return _spread_at_most(what, 3, None if calls is None else added(calls), "ms")
 
 

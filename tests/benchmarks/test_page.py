@@ -24,7 +24,7 @@ from benchmarks.records import (
 
 GYM_SAVE = GymSave(paused=0.25, blocked=0.5, durable=1.0, written=12_345)
 GYM = GymRow(
-    calls=[Calls(connections=1, plain=[0.001], logged=[0.0025])],
+    calls=[Calls(connections=16, rest=0.05, plain=[0.001], logged=[0.0025])],
     servers=[
         GymServerRow(
             name="counter",
@@ -126,7 +126,7 @@ def test_sessions_of_nemo_gym_have_their_saves_restores_and_calls() -> None:
     section = "## Sessions of NeMo Gym"
     assert line(text, section, "counter: 100 changed").endswith("| 0.250 | 0.500 | 1.000 | 0.012 MB |")
     assert line(text, section, "counter: 10,000").endswith("| 1.50 | 2.50 | equal |")
-    assert "| 1.50 (1.50 to 1.50) |" in line(text, section, "1")
+    assert "| 1.50 (1.50 to 1.50) |" in line(text, section, "16, rest 50 ms")
     assert "nemo-gym 0.4.0" in text
     assert "**Failed**: no server" in render(
         msgspec.structs.replace(RESULTS, rows=[GymRow(failure="no server")])

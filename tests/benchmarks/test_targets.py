@@ -151,12 +151,12 @@ def test_a_save_of_few_sessions_is_held_against_that_of_all_series_by_series() -
         from_checkpoint=1.0,
         verified=True,
     )
-    calls = Calls(connections=1, plain=[0.001, 0.002, 0.001], logged=[0.002, 0.005, 0.006])
+    calls = Calls(connections=1, rest=0.0, plain=[0.001, 0.002, 0.001], logged=[0.002, 0.005, 0.006])
     found = verdicts(GymRow(servers=[server], calls=[calls], verified=True))
     few = f"{QUICK.changed_counters} of {QUICK.counters} sessions (counter) changed"
     pause = found[f"{few}: pause, by that of a full save"]
     assert (pause.measured, pause.reached) == ("4.00 % (3.00 to 20.00)", True)
     assert found[f"{few}: bytes, by that of a full save"].reached is False
-    call = found["call with the log, over plain, 1 connection"]
+    call = found["a call with the log, over plain, 1 connection"]
     assert (call.measured, call.reached) == ("3.00 ms (1.00 to 5.00)", True)
-    assert found["call with the log, over plain, 16 connections"].reached is None
+    assert found["a call with the log, over plain, 16 connections"].reached is None

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from episodes import Episode
 from stack import MODEL, PATIENCE, Stack
 
-from unbroken.adapters.nemo_gym import control
+from unbroken.adapters.nemo_gym import control, words
 from unbroken.adapters.nemo_gym.control import InFlight, Recovered
 from unbroken.repo.process import identify
 
 KILLED = ("res", "agent", "all")
 """What is killed: the resources server, the agent, or all with the model."""
-_NOT_COMPARED = {"_ng_rollout_id"}
+_NOT_COMPARED = {words.ROLLOUT_KEY, words.ATTEMPT_KEY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,24 @@ class Rig:
         else:
             second = first
         return self._ended(answer, rollout, what, before, (first, second))
+
+    def asked_again(self, turn: int) -> Killed:
+        """Roll out, kill the agent, and ask for the rollout under a later attempt, as a trainer does that was killed too."""
+        stack = self.stack
+        rollout, row = self.next_row()
+        before = len(stack.model_calls())
+        stack.hold(turn)
+        first = stack.run_later({**row, words.ATTEMPT_KEY: 0}, until_answered=False)
+        self.await_calls(before + turn + 1)
+        digest = self.digest(rollout)
+        stack.kill("agent")
+        assert isinstance(first.exception(PATIENCE), httpx.TransportError)
+        stack.restart("agent")
+        answer = stack.run_later({**row, words.ATTEMPT_KEY: 1})
+        self.await_calls(before + turn + 2)
+        digests = digest, self.digest(rollout)
+        stack.let_go(turn)
+        return self._ended(answer, rollout, "agent", before, digests)
 
     def killed_in(self, tool: str, where: str, waiting: Path, what: str) -> Killed:
         """Roll out, and kill while a tool waits: `before` it does anything, or `after`."""

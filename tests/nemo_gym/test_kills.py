@@ -131,6 +131,12 @@ def test_an_agent_that_runs_into_a_missing_server_waits_for_it(bench: Bench, nam
     check(bench, name, 2, "res", bench.rig(name).killed(2, "res", missed=True))
 
 
+@pytest.mark.parametrize("name", ["tetris", *(pytest.param(name, marks=pytest.mark.exactness) for name in ("counter", "workplace", "weather", "code"))])  # fmt: skip
+def test_a_later_attempt_goes_on_where_the_earlier_one_was(bench: Bench, name: str) -> None:
+    """Agents hand the row with the number of the attempt on to the environment: it is the same call all the same."""
+    check(bench, name, 2, "agent", bench.rig(name).asked_again(2))
+
+
 @pytest.mark.parametrize("what", KILLED)
 def test_servers_that_are_supervised_come_back_by_themselves(
     tmp_path: Path, bench: Bench, what: str

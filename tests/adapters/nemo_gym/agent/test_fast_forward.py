@@ -83,6 +83,45 @@ def test_answers_that_were_given_are_not_asked_for_again(tmp_path: Path, k: int)
     asyncio.run(scenario())
 
 
+def test_a_later_attempt_is_given_what_earlier_ones_were_told_also_where_the_row_is_handed_on(
+    tmp_path: Path,
+) -> None:
+    async def act(client: Any, request: Any) -> Any:
+        _, given = request
+        seeded = await (await client.post("res", "/reset", json=given)).json()
+        steps = [
+            await (await client.post("res", "/step", json={**given, "action": n})).json() for n in range(3)
+        ]
+        return {"seeded": seeded, "steps": steps}
+
+    async def scenario() -> None:
+        async def dying(made: SimpleNamespace) -> Said:
+            if made.path == "/step" and made.json["action"] == 2:
+                reached.set()
+                await asyncio.Event().wait()
+            return Said(f"{made.path} under attempt {made.json['_ng_attempt_index']}")
+
+        async def alive(made: SimpleNamespace) -> Said:
+            return Said(f"{made.path} under attempt {made.json['_ng_attempt_index']}")
+
+        reached = asyncio.Event()
+        first = Toy(tmp_path, act, dying)
+        asked = asyncio.create_task(first.run(row(_unbroken_policy_version="7"), attempt=0))
+        await reached.wait()
+        await first.agent.close()
+        await asked
+        again = Toy(tmp_path, act, alive)
+        reply = await again.run(row(_unbroken_policy_version="8"), attempt=1)
+        assert json.loads(reply.body) == {
+            "seeded": "/reset under attempt 0",
+            "steps": ["/step under attempt 0", "/step under attempt 0", "/step under attempt 1"],
+        }
+        assert again.paths() == ["/step"]
+        await again.agent.close()
+
+    asyncio.run(scenario())
+
+
 def test_identical_calls_at_the_same_time_have_answers_of_their_own(tmp_path: Path) -> None:
     async def fan_out(client: Any, request: Any) -> Any:
         answers = await asyncio.gather(

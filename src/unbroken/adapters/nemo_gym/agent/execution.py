@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unbroken.adapters.nemo_gym.agent.journal import call_id
+from unbroken.adapters.nemo_gym.agent.stamps import NOT_SAID
 from unbroken.adapters.nemo_gym.control import Refusal
 from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
 from unbroken.adapters.nemo_gym.server.asgi import Reply
@@ -96,14 +97,24 @@ class Caller:
     counts: Counter[str] = field(default_factory=Counter[str])
 
     def key(self, server: str, path: str, payload: Any) -> str:
-        """Return the key of a call: the same for the k-th identical call of this handler, whenever it runs."""
-        text = json.dumps(
-            [self.scope, server, path, payload], sort_keys=True, separators=(",", ":"), default=str
-        )
+        """Return the key of a call: the same for the k-th identical call of this handler, whenever it runs.
+
+        Agents hand the row on as it came. What a trainer writes into it at each try is no difference: a call of a later
+        attempt would else be another one, and be made again.
+        """
+        said = [self.scope, server, path, _without_try(payload)]
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"), default=str)
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
         self.counts[digest] += 1
         key = f"{digest}/{self.counts[digest]}"
         return f"{self.parent}{_INSIDE}{key}" if self.parent else key
+
+
+def _without_try(payload: Any) -> Any:
+    row = payload.get("json") if isinstance(payload, dict) else None
+    if not isinstance(row, dict) or NOT_SAID.isdisjoint(row):
+        return payload
+    return {**payload, "json": {key: value for key, value in row.items() if key not in NOT_SAID}}
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("unbroken_nemo_gym_caller", default=None)

@@ -18,7 +18,7 @@ from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Refuses
 from unbroken.adapters.nemo_gym.server.asgi import Headers, header
 
-_NOT_SAID = frozenset({words.ATTEMPT_KEY, words.POLICY_KEY})
+NOT_SAID = frozenset({words.ATTEMPT_KEY, words.POLICY_KEY})
 """Keys of a row that differ from one try to the next."""
 
 
@@ -83,6 +83,6 @@ def _attempt(given: Any) -> int:
 
 
 def _digest(row: dict[str, Any], body: bytes) -> str:
-    said = {key: value for key, value in row.items() if key not in _NOT_SAID}
+    said = {key: value for key, value in row.items() if key not in NOT_SAID}
     text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode() if row else body
     return hashlib.blake2b(text, digest_size=6).hexdigest()

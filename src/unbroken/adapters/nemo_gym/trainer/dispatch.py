@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from unbroken.adapters.nemo_gym.trainer.ledger import Entry, Ledger
 from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Verdict, Wait, judge
-from unbroken.adapters.nemo_gym.trainer.remote import http
+from unbroken.adapters.nemo_gym.trainer.remote import http, unlogged
 from unbroken.errors import ServerMissing
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ class Dispatcher:
         library = http()
         assert self._client is not None
         try:
-            reply = self._client.post(
-                f"{url}/run", content=body, headers={"content-type": "application/json"}
-            )
+            with unlogged():
+                reply = self._client.post(
+                    f"{url}/run", content=body, headers={"content-type": "application/json"}
+                )
         except (library.ConnectError, library.ConnectTimeout) as error:
             return Wait(f"{type(error).__name__}: {error}")
         except library.TransportError as error:  # it was sent, and nobody knows what has become of it

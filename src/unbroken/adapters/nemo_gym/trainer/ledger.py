@@ -72,7 +72,8 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _State(msgspec.Struct, kw_only=True):
-    """`completed` counts the rollouts with a reward, and `rewards` is the sum of these: for people."""
+    """`completed` counts the rollouts with a reward, and `rewards` is the sum of these: for people. `consumed` are handed
+    out, and may still be kept by the servers: who kills a training may do so before they hear of it."""
 
     version: int
     round: int
@@ -80,6 +81,7 @@ class _State(msgspec.Struct, kw_only=True):
     completed: int = 0
     rewards: float = 0.0
     entries: list[Entry]
+    consumed: list[str] = []
 
 
 _VERSION = 1
@@ -118,6 +120,7 @@ class Ledger:
         found._round, found._finished = state.round, state.finished
         found._completed, found._rewards = state.completed, state.rewards
         found._entries = {entry.id: entry for entry in state.entries}
+        found._consumed = state.consumed
         return found
 
     def encode(self) -> bytes:
@@ -134,6 +137,7 @@ class Ledger:
             completed=self._completed,
             rewards=self._rewards,
             entries=list(self._entries.values()),
+            consumed=self._consumed,
         )
         return msgspec.msgpack.encode(state)
 

@@ -8,7 +8,10 @@ Not promised: that an operation whose answer did not come was not done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,7 +39,25 @@ def http() -> ModuleType:
         raise ConfigError(
             "Talking to servers of NeMo Gym needs httpx.", hint="pip install 'unbroken[nemo-gym]'"
         ) from error
+    logging.getLogger("httpx").addFilter(_not_ours)
     return httpx
+
+
+_ours = threading.local()
+
+
+def _not_ours(_: logging.LogRecord) -> bool:
+    return not getattr(_ours, "asking", False)
+
+
+@contextmanager
+def unlogged() -> Generator[None]:
+    """Keep httpx from reporting the requests of the block: it has a line for each, and Ray shows them all."""
+    _ours.asking = True
+    try:
+        yield
+    finally:
+        _ours.asking = False
 
 
 class Declined(ServerMissing):
@@ -163,12 +184,13 @@ class Remote:
         if operation not in control.FREE:
             headers[words.EPOCH] = str(self.epoch)
         try:
-            reply = self._client.post(
-                f"{self.url}{words.PREFIX}{operation}",
-                content=msgspec.msgpack.encode(arguments),
-                headers=headers,
-                timeout=self._timeout if timeout is None else timeout,
-            )
+            with unlogged():
+                reply = self._client.post(
+                    f"{self.url}{words.PREFIX}{operation}",
+                    content=msgspec.msgpack.encode(arguments),
+                    headers=headers,
+                    timeout=self._timeout if timeout is None else timeout,
+                )
         except library.TimeoutException as error:
             raise self._missing(operation, "in time") from error
         except library.TransportError as error:

@@ -105,6 +105,17 @@ def test_what_is_handed_out_after_a_capture_is_not_dropped_by_its_commit() -> No
     assert ledger.rollouts_to_drop() == [ids[0]]
 
 
+def test_what_the_servers_have_not_heard_of_before_a_restart_they_hear_after_it() -> None:
+    ledger, ids = begun(2)
+    complete(ledger, ids[0])
+    ledger.hand_out([ids[0]])
+    restarted = again(ledger)
+    assert restarted.ids() == [ids[1]]
+    assert restarted.rollouts_to_drop() == [], "not before it is durable that this process has them behind it"
+    restarted.encode()
+    assert restarted.rollouts_to_drop() == [ids[0]]
+
+
 def test_failures_have_no_reward_and_stay_apart() -> None:
     """H1: completed, failed and unresolved are three outcomes, also after a restart."""
     ledger, ids = begun(3)

@@ -231,6 +231,23 @@ def test_what_is_trained_on_and_durable_is_dropped_by_the_servers(root: Path, st
     training.leave()
 
 
+def test_servers_that_were_not_told_before_a_kill_keep_nothing_for_ever(
+    root: Path, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(root, stack)
+    training.begin()
+    training.gym.collect(rows())
+    monkeypatch.setattr(training.gym, "checkpoint_committed", lambda: None)  # killed before that
+    training.step()
+    training.leave()
+    again = Training(root, stack)
+    assert again.begin() == 1
+    assert len(stack.agent.kept) == len(stack.resources.kept) == 3
+    again.step()
+    assert stack.agent.kept == stack.resources.kept == {}
+    again.leave()
+
+
 def test_servers_that_could_not_be_told_hear_of_it_at_the_next_save(root: Path, stack: Stack) -> None:
     training = Training(root, stack, sync_timeout=1.0)
     training.begin()

@@ -88,12 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = given.only or [*PARTS]
     whole = not given.quick and not given.rows and not given.only and given.contenders == [*CONTENDERS]
     out = given.out or (PAGE if whole or given.merge else None)
-    if "gym" in parts and not given.gym_python.exists():
-        missing = f"{given.gym_python} is not there, which the part gym runs in: scripts/install-gym makes it"
-        if given.only:
-            parser.error(missing)
+    parts, missing = _measurable(parts, gym_python=given.gym_python)
+    if missing and given.only:
+        parser.error(missing)
+    if missing:
         print(f"gym is left out: {missing}", file=sys.stderr)
-        parts = [part for part in parts if part != "gym"]
     sizes = QUICK if given.quick else FULL
     if given.rows:
         sizes = msgspec.structs.replace(sizes, frame_rows=given.rows)
@@ -137,6 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)  # so that the temporary folder goes, and with it gigabytes
+
+
+def _measurable(parts: list[str], *, gym_python: Path) -> tuple[list[str], str]:
+    """Return the parts that can be measured, and in a sentence what one lacks that cannot."""
+    if "gym" not in parts or gym_python.exists():
+        return parts, ""
+    lacks = f"{gym_python} is not there, which the part gym runs in: scripts/install-gym makes it"
+    return [part for part in parts if part != "gym"], lacks
 
 
 def _groups(wanted: list[Job], *, quick: bool) -> list[list[Job]]:

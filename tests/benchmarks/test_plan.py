@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import _groups, main
+from benchmarks.__main__ import _groups, _measurable, main
 from benchmarks.plan import CONTENDERS, PARTS, jobs
 from benchmarks.records import GymJob, RestoreJob, SaveJob, StoreJob, TrainingJob
 from benchmarks.workloads import ATARI, GROWN, MODEL
@@ -63,3 +63,13 @@ def test_quick_figures_do_not_go_into_the_page(capsys: pytest.CaptureFixture[str
         main(["--only", "ranks", "--quick", "--merge"])
     assert ended.value.code == 2
     assert "leave out --merge" in capsys.readouterr().err
+
+
+def test_a_part_whose_python_is_missing_is_left_out_by_name(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    assert _measurable(["a"], gym_python=python) == (["a"], "")
+    parts, missing = _measurable([*PARTS], gym_python=python)
+    assert parts == [part for part in PARTS if part != "gym"]
+    assert missing.startswith(f"{python} is not there, which the part gym runs in")
+    python.touch()
+    assert _measurable([*PARTS], gym_python=python) == ([*PARTS], "")

@@ -23,17 +23,20 @@ DEALT = "UNBROKEN_TEST_DEALT"
 class BlackjackEnv(AsItIs):
     async def reset(self, metadata: dict[str, Any], session_id: str | None = None) -> Any:
         answer = await super().reset(metadata, session_id)
-        state = self.session_state[session_id]
-        version, numbers, gauss = state["rng"].getstate()
-        with open(os.environ[DEALT], "a") as dealt:
-            line = {
-                "session": session_id,
-                "player": state["player"],
-                "dealer": state["dealer"],
-                "generator": [version, list(numbers), gauss],
-            }
-            dealt.write(json.dumps(line) + "\n")
+        _write_down(str(session_id), self.session_state[session_id])
         return answer
+
+
+def _write_down(session: str, state: dict[str, Any]) -> None:
+    version, numbers, gauss = state["rng"].getstate()
+    line = {
+        "session": session,
+        "player": state["player"],
+        "dealer": state["dealer"],
+        "generator": [version, list(numbers), gauss],
+    }
+    with open(os.environ[DEALT], "a") as dealt:
+        dealt.write(json.dumps(line) + "\n")
 
 
 def deals(path: Path, session: str) -> list[dict[str, Any]]:

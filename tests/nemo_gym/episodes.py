@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stack import call, counter, scripted
+from tests.nemo_gym.stack import call, counter, scripted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

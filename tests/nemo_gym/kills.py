@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from episodes import Episode
-from stack import MODEL, PATIENCE, Stack
 
+from tests.nemo_gym.episodes import Episode
+from tests.nemo_gym.stack import MODEL, PATIENCE, Stack
 from unbroken.adapters.nemo_gym import control, words
 from unbroken.adapters.nemo_gym.control import InFlight, Recovered
 from unbroken.repo.process import identify

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import Request
 from nemo_gym.base_responses_api_agent import Body
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import get_response_json, raise_for_status
-from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentRunRequest, SimpleAgentVerifyResponse
+from responses_api_agents.simple_agent.app import (
+    SimpleAgent,
+    SimpleAgentRunRequest,
+    SimpleAgentVerifyResponse,
+)
 
 SPEAKS = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
@@ -38,8 +43,6 @@ class MCPAgent(SimpleAgent):
         return SimpleAgentVerifyResponse.model_validate(await get_response_json(verified))
 
     async def _tool(self, made: dict[str, Any], token: dict[str, str]) -> dict[str, Any]:
-        import json
-
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -57,7 +60,8 @@ class MCPAgent(SimpleAgent):
         await raise_for_status(response)
         return response
 
-    async def responses(  # type: ignore[override]
-        self, body: NeMoGymResponseCreateParamsNonStreaming = Body()
+    async def responses(
+        self,
+        body: NeMoGymResponseCreateParamsNonStreaming = Body(),  # noqa: B008 - fastapi's way of saying what a body is
     ) -> NeMoGymResponse:
         raise NotImplementedError

@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
-from dealt_blackjack import DEALT, deals, played
-from episodes import CODE, EPISODES, TETRIS, WORKPLACE, Episode
-from kills import KILLED, Course, Killed, Rig, compared, outputs
-from stack import MODEL, PATIENCE, Stack, scripted
-from waiting_tools import WAIT
 
+from tests.nemo_gym.dealt_blackjack import DEALT, deals, played
+from tests.nemo_gym.episodes import CODE, EPISODES, TETRIS, WORKPLACE, Episode
+from tests.nemo_gym.kills import KILLED, Course, Killed, Rig, compared, outputs
+from tests.nemo_gym.stack import MODEL, PATIENCE, Stack, scripted
+from tests.nemo_gym.waiting_tools import WAIT
 from unbroken.repo.process import Process, identify
 
 POINTS = [(name, turn) for name, episode in EPISODES.items() for turn in range(episode.turns)]
@@ -28,9 +28,7 @@ CHOSEN = {("counter", 2), ("weather", 2), ("tetris", 3), ("code", 3)}
 
 
 def choice(values: list[Any], chosen: Any) -> list[Any]:
-    return [
-        value if chosen(value) else pytest.param(*value, marks=pytest.mark.exactness) for value in values
-    ]
+    return [value if chosen(value) else pytest.param(*value, marks=pytest.mark.exactness) for value in values]
 
 
 class Bench:
@@ -138,9 +136,7 @@ def test_a_later_attempt_goes_on_where_the_earlier_one_was(bench: Bench, name: s
 
 
 @pytest.mark.parametrize("what", KILLED)
-def test_servers_that_are_supervised_come_back_by_themselves(
-    tmp_path: Path, bench: Bench, what: str
-) -> None:
+def test_servers_that_are_supervised_come_back_by_themselves(tmp_path: Path, bench: Bench, what: str) -> None:
     with Stack(tmp_path, supervised=True, **WORKPLACE.stack) as stack:
         killed = Rig(stack, WORKPLACE).killed(3, what, supervised=True)
         restarted = {"all": {"res": 1, "agent": 1, MODEL: 1}}.get(what, {what: 1})
@@ -157,8 +153,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Rig, Path]
     directory = tmp_path_factory.mktemp("slow")
     waiting = directory / "waiting"
     waiting.mkdir()
-    resources = {"resources": "waiting_tools:WorkbenchResourcesServer"}
-    with Stack(directory, environment={WAIT: str(waiting)}, **resources) as stack:
+    resources = "waiting_tools:WorkbenchResourcesServer"
+    with Stack(directory, resources=resources, environment={WAIT: str(waiting)}) as stack:
         yield Rig(stack, WORKPLACE), waiting
 
 

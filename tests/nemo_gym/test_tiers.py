@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-from episodes import COUNTER, WORKPLACE, Episode
-from kills import Course, Rig, compared
-from spoiling import all_of, last, spoil
-from stack import MODEL, PATIENCE, Stack
 
+from tests.nemo_gym.episodes import COUNTER, WORKPLACE, Episode
+from tests.nemo_gym.kills import Course, Rig, compared
+from tests.nemo_gym.spoiling import all_of, last, spoil
+from tests.nemo_gym.stack import MODEL, PATIENCE, Stack
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Recovered
 from unbroken.adapters.nemo_gym.records import Answered, Began, Ended, State

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import HERE, PATIENCE
-from whole_training import ADDS, LONG
 
+from tests.nemo_gym.stack import HERE, PATIENCE
+from tests.nemo_gym.whole_training import ADDS, LONG
 from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.trainer.payload import read_payload
 from unbroken.repo.process import Process, identify
@@ -29,7 +29,7 @@ TURNS = [turn for adds in ADDS for turn in range(adds + 2)] * 2
 
 def start(directory: Path, *options: str) -> subprocess.Popen[str]:
     directory.mkdir(exist_ok=True)
-    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    paths = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.Popen(
         [sys.executable, str(HERE / "whole_training.py"), str(directory), *options],
         env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -29,7 +29,13 @@ class WorkbenchResourcesServer(AsItIs):
 
 
 async def _wait(tool: str, where: str) -> None:
-    held = Path(os.environ[WAIT]) / f"{tool}-{where}"
-    while held.exists():
-        Path(f"{held}-arrived").touch()
+    while _is_held(f"{tool}-{where}"):  # noqa: ASYNC110 - the test is another process
         await asyncio.sleep(0.01)
+
+
+def _is_held(name: str) -> bool:
+    held = Path(os.environ[WAIT]) / name
+    if held.exists():
+        Path(f"{held}-arrived").touch()
+        return True
+    return False

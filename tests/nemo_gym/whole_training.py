@@ -13,9 +13,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from stack import Stack, counter
-
 import unbroken
+from tests.nemo_gym.stack import Stack, counter
 from unbroken.nemo_gym import Gym, Rollout
 
 ADDS = (1, 1, 4, 2)
@@ -27,13 +26,15 @@ DELAY = 0.1
 def main(directory: Path, options: list[str]) -> dict[str, Any]:
     warnings.simplefilter("ignore", unbroken.UntrackedWarning)
     is_long = "long" in options
-    resume = next((int(o.partition("=")[2]) for o in options if o.startswith("resume=")), "auto")
+    steps = [int(option.partition("=")[2]) for option in options if option.startswith("resume=")]
     random.seed(1)
     with (
         Stack(directory, delay=DELAY if is_long else 0.0) as stack,
         Gym(stack.addresses, agent="agent") as gym,
     ):
-        run = unbroken.Run(root=directory / "runs", job="train", every=1, keep_last=9, resume=resume)
+        run = unbroken.Run(
+            root=directory / "runs", job="train", every=1, keep_last=9, resume=steps[0] if steps else "auto"
+        )
         run.track(gym=gym)
         run.vars.weight = 0
         run.vars.trained = []

@@ -17,6 +17,7 @@ from unbroken.nemo_gym import Gym
 
 TIMEOUT_S = 120.0
 """That a cut may take: it is to be measured, not to fail."""
+POLL_S = 0.0005
 
 
 def measure(
@@ -92,8 +93,10 @@ class _Trainer:
         started = time.perf_counter()
         engine.save(self._saves, reason="measured")
         blocked = time.perf_counter() - started
-        engine.wait()
+        while engine.is_saving and engine._progress._committed < self._saves:
+            time.sleep(POLL_S)
         durable = time.perf_counter() - started
+        engine.wait()  # what is collected after the commit, nobody waits for
         self.gym._raise_untold()  # the servers have heard of the commit, which is nobody's business in the next save
         return GymSave(
             paused=self._stop.seconds,

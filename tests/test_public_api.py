@@ -160,7 +160,7 @@ def test_rollouts_of_nemo_gym_take_these_options() -> None:
     }  # fmt: skip
     assert options(Gym, POSITIONAL) == {"servers": "required"}
     assert options(Gym, KEYWORD) == {
-        "agent": "''", "sync_timeout": "30.0", "concurrency": "64", "max_attempts": "3", "patience": "600.0",
+        "agent": "''", "sync_timeout": "300.0", "concurrency": "64", "max_attempts": "3", "patience": "600.0",
         "token": "None",
     }  # fmt: skip
     assert options(RolloutQueue, POSITIONAL) == {"gym": "required", "rows": "required"}

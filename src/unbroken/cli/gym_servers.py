@@ -28,6 +28,10 @@ def up(
         Path, typer.Option("--dir", help="Where logs are kept, and found by the next start: a local disk.")
     ],
     python: Annotated[str, typer.Option(help="The Python that has NeMo Gym; default: this one.")] = "",
+    external: Annotated[
+        list[str] | None,
+        typer.Option(help="A server that somebody else starts, at the address that the configuration gives."),
+    ] = None,
     head: Annotated[
         bool, typer.Option("--head", help="Start a head server as well, for ng_collect_rollouts.")
     ] = False,
@@ -46,7 +50,13 @@ def up(
     from unbroken.adapters.nemo_gym.launch.up import up as run
 
     return run(
-        config, directory=directory, python=python or None, head=head, preload=preload, restarts=restarts
+        config,
+        directory=directory,
+        python=python or None,
+        external=external or (),
+        head=head,
+        preload=preload,
+        restarts=restarts,
     )
 
 

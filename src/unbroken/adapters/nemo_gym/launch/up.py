@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +21,7 @@ def up(
     *,
     directory: Path | str,
     python: str | None = None,
+    external: Collection[str] = (),
     head: bool = False,
     preload: bool = False,
     restarts: int = 5,
@@ -30,7 +32,13 @@ def up(
         UnbrokenError: they could not be started; see `Servers`.
     """
     servers = Servers(
-        config, directory=directory, python=python, head=head, preload=preload, restarts=restarts
+        config,
+        directory=directory,
+        python=python,
+        external=external,
+        head=head,
+        preload=preload,
+        restarts=restarts,
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

@@ -52,7 +52,7 @@ def config_at(address: str) -> Mapping[str, Any]:
         yaml = importlib.import_module("yaml")  # ships no types
     except ImportError as error:
         raise ConfigError(
-            "Reading the head server's configuration needs PyYAML.", hint="pip install pyyaml"
+            "Reading the head server's configuration needs PyYAML.", hint="pip install 'unbroken[nemo-gym]'"
         ) from error
     url = f"{address.rstrip('/')}/global_config_dict_yaml"
     try:

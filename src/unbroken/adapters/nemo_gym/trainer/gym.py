@@ -64,7 +64,7 @@ class Gym:
         servers: Mapping[str, str],
         *,
         agent: str = "",
-        sync_timeout: float = 30.0,
+        sync_timeout: float = 300.0,
         concurrency: int = 64,
         max_attempts: int = 3,
         patience: float = 600.0,

@@ -152,7 +152,10 @@ def lines_of(recoveries: dict[str, Recovery]) -> list[str]:
                 continue
             why = f": {session.reasons[0]}" if session.reasons else ""
             lost.append(f"{session.id} of {name} is {session.tier}{why}")
-        doubt += [f"{call.rollout or call.session or call.id} {name}{call.path}" for call in r.in_doubt]
+        doubt += [
+            f"{call.rollout or call.session or call.id} {call.server or name}{call.path}"
+            for call in r.in_doubt
+        ]
     found = [f"servers came back: {'; '.join(came)}"] if came else []
     told = [f"sessions: {_few(lost)}"] if lost else []
     told += [f"unanswered when they ended, and asked again: {_few(doubt)}"] if doubt else []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from benchmarks.records import (
     GymRow,
     GymServerRow,
+    Later,
     Limits,
     Load,
     RanksRow,
@@ -24,6 +25,7 @@ from benchmarks.workloads import ATARI, GROWN, MODEL, VECTORS
 
 QUIET = 0.5
 """Load average per core above which timings of a run are called preliminary."""
+_OTHERS_THEN = " **Preliminary**: others used the machine then, so these timings mean little."
 REACHED = {True: "yes", False: "**no**", None: "not measured"}
 
 
@@ -66,16 +68,20 @@ def render(results: Results) -> str:
 
 
 def _warning(results: Results) -> str:
-    # The benchmark itself keeps every core busy: torch computes on all of them.
-    load = max(results.load_before, results.load_after - results.machine.cores)
     if results.quick:
         return "> **No result**: sizes of a quick run, which only shows that everything works."
-    if load > QUIET * results.machine.cores:
+    if _is_loud(results, results.machine.cores):
         return (
             f"> **Preliminary**: others used the machine (load average {results.load_before:.1f} before,"
             f" {results.load_after:.1f} after), so these timings mean little."
         )
     return ""
+
+
+def _is_loud(run: Results | Later, cores: int) -> bool:
+    """Whether others used the machine."""
+    # The benchmark itself keeps every core busy: torch computes on all of them.
+    return max(run.load_before, run.load_after - cores) > QUIET * cores
 
 
 def _method(results: Results) -> str:
@@ -85,6 +91,7 @@ def _method(results: Results) -> str:
     later = "".join(
         f"\n* Measured later: {', '.join(one.parts)}, by `{one.command}` at commit {one.commit or 'unknown'}, {one.date},"
         f" {one.seconds:.0f} s; load average {one.load_before:.2f} before and {one.load_after:.2f} after."
+        + (_OTHERS_THEN if _is_loud(one, results.machine.cores) else "")
         for one in results.later
     )
     return f"""`{results.command}`{at}, {results.date}, {results.seconds:.0f} s. {machine.cores} cores of {machine.cpu},

@@ -82,8 +82,8 @@ FULL = Sizes(
     changed_workplaces=1,
     gym_series=2,
     gym_saves=5,
-    gym_blocks=5,
-    gym_calls=320,
+    gym_blocks=20,
+    gym_calls=80,
     threads=2,
 )
 QUICK = Sizes(

@@ -146,3 +146,8 @@ def test_what_was_measured_later_is_told_with_its_commit() -> None:
     text = render(msgspec.structs.replace(RESULTS, later=[later], commit="fed4321"))
     assert "`python -m benchmarks` at commit fed4321, 2026-01-01" in text
     assert "* Measured later: gym, by `python -m benchmarks --only gym` at commit abc1234, 2026-02-02" in text
+    assert "Preliminary" not in text
+    loud = msgspec.structs.replace(later, load_before=5.0)
+    assert "5.00 before and 1.00 after. **Preliminary**" in render(
+        msgspec.structs.replace(RESULTS, later=[loud])
+    )

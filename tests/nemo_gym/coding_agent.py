@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from appending_tools import append
 from fastapi import Request
 from nemo_gym.base_responses_api_agent import Body
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
@@ -55,7 +54,7 @@ class CodingAgent(SimpleAgent):
                 said += answer["output"]
                 calls = [item for item in answer["output"] if item["type"] == "function_call"]
                 for made in calls:
-                    append(str(workspace / "effects"), json.loads(made["arguments"])["text"])
+                    act(workspace, json.loads(made["arguments"])["text"])
                     said.append(
                         {"type": "function_call_output", "call_id": made["call_id"], "output": "done"}
                     )
@@ -80,6 +79,12 @@ class CodingAgent(SimpleAgent):
 class Reusing(CodingAgent):
     def _workspace(self) -> Path:
         return Path(os.environ[WORKSPACES])
+
+
+def act(workspace: Path, text: str) -> None:
+    """The tool: it does what can be done twice."""
+    with open(workspace / "effects", "a") as done:
+        done.write(f"{text}\n")
 
 
 def effects(workspace: Path) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from unbroken.adapters.nemo_gym import protocol
 from unbroken.adapters.nemo_gym.trainer.payload import Payload
-from unbroken.adapters.nemo_gym.view_bodies import MEDIA
-from unbroken.adapters.nemo_gym.view_sessions import moment
+from unbroken.adapters.nemo_gym.view.bodies import MEDIA
+from unbroken.adapters.nemo_gym.view.sessions import moment
 from unbroken.errors import ConfigError, CorruptObject
 
 _MODE = 0o600

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
 from unbroken.adapters.nemo_gym.trainer.payload import COMPONENT, Payload, read_payload
-from unbroken.adapters.nemo_gym.view import document
+from unbroken.adapters.nemo_gym.view.layers import document
 from unbroken.cli.target import Target, run_of
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit

@@ -87,8 +87,8 @@ def viewed(a: Snapshot, b: Snapshot) -> tuple[Snapshot, Snapshot, Mapping[str, s
 
 def _nemo_gym() -> View:
     from unbroken.adapters.nemo_gym.trainer.payload import CODEC
-    from unbroken.adapters.nemo_gym.view import layered
-    from unbroken.adapters.nemo_gym.view_tree import as_component
+    from unbroken.adapters.nemo_gym.view.layers import layered
+    from unbroken.adapters.nemo_gym.view.tree import as_component
     from unbroken.report.gym import gym_shown
 
     def tree(component: Component) -> Component:

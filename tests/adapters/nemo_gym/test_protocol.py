@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from tests.adapters.nemo_gym.layered_examples import component
 from tests.repo.states import meta
 from unbroken.adapters.nemo_gym import integrity, protocol
-from unbroken.adapters.nemo_gym.view import layered
+from unbroken.adapters.nemo_gym.view.layers import layered
 from unbroken.errors import CorruptObject, UnsupportedFormat
 
 ROOT = Path(__file__).parents[3]

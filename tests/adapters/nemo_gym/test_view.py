@@ -20,7 +20,7 @@ from tests.adapters.nemo_gym.layered_examples import (
 from tests.repo.states import meta
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
 from unbroken.adapters.nemo_gym.records import Encoded, SessionRecord
-from unbroken.adapters.nemo_gym.view import layered
+from unbroken.adapters.nemo_gym.view.layers import layered
 from unbroken.errors import CorruptObject, UnsupportedFormat
 from unbroken.state.nodes import Coded, Dict
 from unbroken.state.snapshot import Component

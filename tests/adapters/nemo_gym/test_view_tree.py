@@ -19,8 +19,8 @@ from tests.adapters.nemo_gym.layered_examples import (
     unfinished,
 )
 from unbroken.adapters.nemo_gym.control import Recovery, Status
-from unbroken.adapters.nemo_gym.view import layered
-from unbroken.adapters.nemo_gym.view_tree import ROOT, as_component, node
+from unbroken.adapters.nemo_gym.view.layers import layered
+from unbroken.adapters.nemo_gym.view.tree import ROOT, as_component, node
 from unbroken.report.comparison import ComponentComparison, compared
 from unbroken.report.tree import leaves
 from unbroken.state.nodes import Dict, Float, Int, List

@@ -113,7 +113,7 @@ def _attach(role: Role) -> Callable[[Any, Any, Options], None]:
 
         return attach_agent
     if role == "model":
-        from unbroken.adapters.nemo_gym.agent.model import attach as attach_model
+        from unbroken.adapters.nemo_gym.model.attach import attach as attach_model
 
         return attach_model
     from unbroken.adapters.nemo_gym.server.attach import attach as attach_resources

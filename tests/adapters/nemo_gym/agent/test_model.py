@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from unbroken.adapters.nemo_gym import words
-from unbroken.adapters.nemo_gym.agent.model import ModelMiddleware, attach
 from unbroken.adapters.nemo_gym.control import (
     OPERATIONS,
     Activate,
@@ -27,8 +26,9 @@ from unbroken.adapters.nemo_gym.control import (
     Refusal,
     Status,
 )
+from unbroken.adapters.nemo_gym.model.attach import ModelMiddleware, attach
 from unbroken.adapters.nemo_gym.options import Options
-from unbroken.adapters.nemo_gym.server.asgi import Reply, call
+from unbroken.adapters.nemo_gym.serving.asgi import Reply, call
 from unbroken.errors import ConfigError
 
 

@@ -20,8 +20,8 @@ from unbroken.adapters.nemo_gym.agent.middleware import AgentMiddleware
 from unbroken.adapters.nemo_gym.agent.operations import AgentOperations
 from unbroken.adapters.nemo_gym.agent.outgoing import Others
 from unbroken.adapters.nemo_gym.control import OPERATIONS, Refusal
-from unbroken.adapters.nemo_gym.server.asgi import Reply, Scope, body_of, call
-from unbroken.adapters.nemo_gym.server.controls import Controls
+from unbroken.adapters.nemo_gym.serving.asgi import Reply, Scope, body_of, call
+from unbroken.adapters.nemo_gym.serving.controls import Controls
 
 KEY = bytes(32)
 IDENTITY = Identity(server="agent", class_name="Toy", config_hash="1")

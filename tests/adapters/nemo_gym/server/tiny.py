@@ -20,10 +20,11 @@ import msgspec
 from unbroken.adapters.nemo_gym import control, words
 from unbroken.adapters.nemo_gym.attach import checkpointed
 from unbroken.adapters.nemo_gym.keys import control_token
-from unbroken.adapters.nemo_gym.server import asgi, cookies
-from unbroken.adapters.nemo_gym.server.asgi import Message, Receive, Reply, Scope, Send
+from unbroken.adapters.nemo_gym.server import cookies
 from unbroken.adapters.nemo_gym.server.middleware import ResourcesMiddleware
 from unbroken.adapters.nemo_gym.server.participant import Participant
+from unbroken.adapters.nemo_gym.serving import asgi
+from unbroken.adapters.nemo_gym.serving.asgi import Message, Receive, Reply, Scope, Send
 
 T = TypeVar("T", bound=msgspec.Struct)
 

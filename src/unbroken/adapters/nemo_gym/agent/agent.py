@@ -23,8 +23,8 @@ from unbroken.adapters.nemo_gym.agent.outgoing import Others, Outgoing
 from unbroken.adapters.nemo_gym.agent.stamps import Stamp
 from unbroken.adapters.nemo_gym.control import InFlight, Phase, Refusal, Refuses
 from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
-from unbroken.adapters.nemo_gym.server.asgi import Headers, Reply
-from unbroken.adapters.nemo_gym.server.gate import Gate
+from unbroken.adapters.nemo_gym.serving.asgi import Headers, Reply
+from unbroken.adapters.nemo_gym.serving.gate import Gate
 from unbroken.errors import UnbrokenError
 
 RUN = "/run"

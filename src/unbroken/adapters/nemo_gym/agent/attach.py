@@ -16,7 +16,7 @@ from unbroken.adapters.nemo_gym.agent.middleware import AgentMiddleware
 from unbroken.adapters.nemo_gym.agent.operations import AgentOperations
 from unbroken.adapters.nemo_gym.agent.outgoing import Others
 from unbroken.adapters.nemo_gym.options import Options
-from unbroken.adapters.nemo_gym.server.controls import Controls
+from unbroken.adapters.nemo_gym.serving.controls import Controls
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
 from unbroken.errors import ConfigError, InternalError
 

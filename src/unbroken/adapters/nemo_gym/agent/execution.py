@@ -18,7 +18,7 @@ from unbroken.adapters.nemo_gym.agent.journal import call_id
 from unbroken.adapters.nemo_gym.agent.stamps import NOT_SAID
 from unbroken.adapters.nemo_gym.control import Refusal
 from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
-from unbroken.adapters.nemo_gym.server.asgi import Reply
+from unbroken.adapters.nemo_gym.serving.asgi import Reply
 from unbroken.errors import UnbrokenError
 
 

@@ -15,7 +15,7 @@ from unbroken.adapters.nemo_gym.agent.agent import RUN, Agent, fault, refused
 from unbroken.adapters.nemo_gym.agent.execution import CALLER, OWN, Caller, RolloutStopped
 from unbroken.adapters.nemo_gym.agent.stamps import stamp_of
 from unbroken.adapters.nemo_gym.control import Refusal, Refuses
-from unbroken.adapters.nemo_gym.server.asgi import (
+from unbroken.adapters.nemo_gym.serving.asgi import (
     Application,
     Message,
     Receive,
@@ -27,7 +27,7 @@ from unbroken.adapters.nemo_gym.server.asgi import (
     call,
     header,
 )
-from unbroken.adapters.nemo_gym.server.controls import Controls
+from unbroken.adapters.nemo_gym.serving.controls import Controls
 from unbroken.errors import UnbrokenError
 
 

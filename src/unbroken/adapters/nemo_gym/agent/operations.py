@@ -37,7 +37,7 @@ from unbroken.adapters.nemo_gym.control import (
 )
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import RolloutRecord
-from unbroken.adapters.nemo_gym.server.controls import Handler
+from unbroken.adapters.nemo_gym.serving.controls import Handler
 from unbroken.errors import CorruptObject, ObjectMissing
 
 

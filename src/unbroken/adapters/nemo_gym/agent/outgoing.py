@@ -30,7 +30,7 @@ from unbroken.adapters.nemo_gym.agent.execution import OWN, Caller, Execution, R
 from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
 from unbroken.adapters.nemo_gym.records import Answer, Asked
-from unbroken.adapters.nemo_gym.server.gate import Gate
+from unbroken.adapters.nemo_gym.serving.gate import Gate
 
 T = TypeVar("T")
 

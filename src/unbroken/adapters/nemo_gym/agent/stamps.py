@@ -16,7 +16,7 @@ import msgspec
 
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Refuses
-from unbroken.adapters.nemo_gym.server.asgi import Headers, header
+from unbroken.adapters.nemo_gym.serving.asgi import Headers, header
 
 NOT_SAID = frozenset({words.ATTEMPT_KEY, words.POLICY_KEY})
 """Keys of a row that differ from one try to the next."""

@@ -22,12 +22,12 @@ import msgspec
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import InFlight, Refused, Refuses
 from unbroken.adapters.nemo_gym.records import Began, Call, Ended, SessionRecord
-from unbroken.adapters.nemo_gym.server.asgi import Reply, Scope, header
 from unbroken.adapters.nemo_gym.server.identity import Named
 from unbroken.adapters.nemo_gym.server.migration import Migrations
 from unbroken.adapters.nemo_gym.server.participant import Participant
 from unbroken.adapters.nemo_gym.server.recovery import VERIFY
 from unbroken.adapters.nemo_gym.server.redo import answered
+from unbroken.adapters.nemo_gym.serving.asgi import Reply, Scope, header
 from unbroken.errors import StoreError, UnbrokenError
 
 _STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "other": 500}

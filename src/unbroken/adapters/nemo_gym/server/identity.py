@@ -16,7 +16,7 @@ from typing import Any
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Refuses
 from unbroken.adapters.nemo_gym.server import cookies
-from unbroken.adapters.nemo_gym.server.asgi import Headers, Scope, header
+from unbroken.adapters.nemo_gym.serving.asgi import Headers, Scope, header
 
 _NAMESPACE = uuid.UUID("6f4d2d5e-5a0b-5c0e-9d57-0b1f7a3e6c11")
 _KEPT = frozenset({"accept", "content-type"})

@@ -16,7 +16,11 @@ from typing import Any
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import InFlight, Refuses
 from unbroken.adapters.nemo_gym.options import Options
-from unbroken.adapters.nemo_gym.server.asgi import (
+from unbroken.adapters.nemo_gym.server.calls import Calls, refusal
+from unbroken.adapters.nemo_gym.server.migration import Migrations
+from unbroken.adapters.nemo_gym.server.operations import Operations
+from unbroken.adapters.nemo_gym.server.participant import Participant
+from unbroken.adapters.nemo_gym.serving.asgi import (
     Application,
     Message,
     Receive,
@@ -26,11 +30,7 @@ from unbroken.adapters.nemo_gym.server.asgi import (
     body_of,
     replay_of,
 )
-from unbroken.adapters.nemo_gym.server.calls import Calls, refusal
-from unbroken.adapters.nemo_gym.server.controls import Controls
-from unbroken.adapters.nemo_gym.server.migration import Migrations
-from unbroken.adapters.nemo_gym.server.operations import Operations
-from unbroken.adapters.nemo_gym.server.participant import Participant
+from unbroken.adapters.nemo_gym.serving.controls import Controls
 from unbroken.errors import UnbrokenError
 
 _PATIENCE = 1.0

@@ -33,10 +33,10 @@ from unbroken.adapters.nemo_gym.control import (
     Tool,
 )  # fmt: skip
 from unbroken.adapters.nemo_gym.records import Adopted, Encoded, SessionRecord, Shared
-from unbroken.adapters.nemo_gym.server.controls import Handler
 from unbroken.adapters.nemo_gym.server.migration import Migrations
 from unbroken.adapters.nemo_gym.server.participant import Participant, versions
 from unbroken.adapters.nemo_gym.server.recovery import plan_records
+from unbroken.adapters.nemo_gym.serving.controls import Handler
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash, tools_of
 from unbroken.errors import UnbrokenError
 

@@ -35,13 +35,13 @@ from unbroken.adapters.nemo_gym.records import (
     State,
     Whole,
 )
-from unbroken.adapters.nemo_gym.server.asgi import Application
 from unbroken.adapters.nemo_gym.server.book import Book
-from unbroken.adapters.nemo_gym.server.gate import Gate
 from unbroken.adapters.nemo_gym.server.identity import Identity
 from unbroken.adapters.nemo_gym.server.recovery import Comeback, plan_log
 from unbroken.adapters.nemo_gym.server.redo import Redo
 from unbroken.adapters.nemo_gym.server.restoring import Restored, Restoring
+from unbroken.adapters.nemo_gym.serving.asgi import Application
+from unbroken.adapters.nemo_gym.serving.gate import Gate
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
 from unbroken.adapters.nemo_gym.sessions.states import SessionStates
 from unbroken.errors import InternalError, StoreError, UnbrokenError

@@ -12,9 +12,9 @@ from typing import Any
 
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Call
-from unbroken.adapters.nemo_gym.server import asgi
-from unbroken.adapters.nemo_gym.server.asgi import Application, Reply, Scope
 from unbroken.adapters.nemo_gym.server.identity import Identity
+from unbroken.adapters.nemo_gym.serving import asgi
+from unbroken.adapters.nemo_gym.serving.asgi import Application, Reply, Scope
 from unbroken.errors import UnbrokenError
 
 _SHOWN = 120

@@ -18,9 +18,9 @@ from unbroken.adapters.nemo_gym.control import Status, Tool
 from unbroken.adapters.nemo_gym.protocol import Environment, GymState, Metadata, ResourceState, SessionState
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, read_payload
 from unbroken.adapters.nemo_gym.trainer.segments import read_segments
-from unbroken.adapters.nemo_gym.view_ledger import LedgerFacts, read_ledger
-from unbroken.adapters.nemo_gym.view_rollouts import agent_state
-from unbroken.adapters.nemo_gym.view_sessions import moment, session_state
+from unbroken.adapters.nemo_gym.view.ledger import LedgerFacts, read_ledger
+from unbroken.adapters.nemo_gym.view.rollouts import agent_state
+from unbroken.adapters.nemo_gym.view.sessions import moment, session_state
 from unbroken.errors import CorruptObject
 from unbroken.format.meta import Meta
 from unbroken.state.snapshot import Component

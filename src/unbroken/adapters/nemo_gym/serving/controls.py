@@ -15,7 +15,7 @@ import msgspec
 
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import FREE, OPERATIONS, Refusal, Refuses
-from unbroken.adapters.nemo_gym.server.asgi import Receive, Reply, Scope, Send, answer, body_of, header
+from unbroken.adapters.nemo_gym.serving.asgi import Receive, Reply, Scope, Send, answer, body_of, header
 from unbroken.errors import UnbrokenError
 
 Handler: TypeAlias = Callable[[Any], Awaitable[msgspec.Struct]]

@@ -14,9 +14,9 @@ from typing import Any, cast
 import msgspec
 import zstandard
 
-from unbroken.adapters.nemo_gym import view_bodies as bodies
 from unbroken.adapters.nemo_gym.protocol import SessionState, ToolCall, VerificationScores
 from unbroken.adapters.nemo_gym.records import Call, Encoded, SessionRecord
+from unbroken.adapters.nemo_gym.view import bodies
 
 VERIFY, STEP = "/verify", "/step"
 OBJECT = "$object"

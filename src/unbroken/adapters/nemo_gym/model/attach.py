@@ -23,7 +23,6 @@ from blake3 import blake3
 from unbroken.adapters.nemo_gym import keys, records, words
 from unbroken.adapters.nemo_gym.agent.journal import Identity, versions
 from unbroken.adapters.nemo_gym.agent.middleware import closing
-from unbroken.adapters.nemo_gym.agent.pins import pin, pins_of
 from unbroken.adapters.nemo_gym.control import (
     Activate,
     Adopt,
@@ -44,11 +43,12 @@ from unbroken.adapters.nemo_gym.control import (
     Status,
 )
 from unbroken.adapters.nemo_gym.log import Line, Log
+from unbroken.adapters.nemo_gym.model.pins import pin, pins_of
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.records import Adopted, Encoded, Shared, Started
-from unbroken.adapters.nemo_gym.server.asgi import Application, Message, Receive, Scope, Send, header
-from unbroken.adapters.nemo_gym.server.controls import Controls, Handler
-from unbroken.adapters.nemo_gym.server.gate import Gate
+from unbroken.adapters.nemo_gym.serving.asgi import Application, Message, Receive, Scope, Send, header
+from unbroken.adapters.nemo_gym.serving.controls import Controls, Handler
+from unbroken.adapters.nemo_gym.serving.gate import Gate
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
 from unbroken.errors import ConfigError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from unbroken.adapters.nemo_gym import view_bodies as bodies
 from unbroken.adapters.nemo_gym.protocol import AgentState
 from unbroken.adapters.nemo_gym.records import RolloutRecord
-from unbroken.adapters.nemo_gym.view_ledger import Entry
+from unbroken.adapters.nemo_gym.view import bodies
+from unbroken.adapters.nemo_gym.view.ledger import Entry
 
 EXPLORATION = (
     "temperature", "top_p", "top_k", "min_p", "seed", "max_output_tokens", "max_tokens", "frequency_penalty",

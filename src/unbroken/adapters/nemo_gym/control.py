@@ -97,6 +97,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lineage: str = ""
     mark: int = 0
     """Grows with every change; `export` gives what has changed since one."""
+    committed: int = 0
+    """The highest mark of this lineage that a trainer has called durable (`committed`), over restarts of the server."""
+    recovered_mark: int = 0
+    """Up to which mark this process has found changes in its log."""
+    first_mark: int = 0
+    """Where this process began to count: above all that a former one may have given. A mark above `recovered_mark` and below
+    this one was given by a process whose log has lost its end."""
     epoch: int = 0
     pid: int = 0
     config_hash: str = ""

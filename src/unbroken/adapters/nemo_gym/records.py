@@ -94,8 +94,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One rollout of an agent. `result` is what `/run` answered with `status`, once it has (0: not yet). `birth` counts how
-    often it was begun anew: the names of its calls are others each time."""
+    """One rollout of an agent. `result` is what `/run` answered with `status`, once it has (0: not yet).
+
+    `incarnation` is drawn at random each time that the rollout begins from nothing, and is a part of the names of its
+    calls: what another server has answered to an earlier incarnation is never taken for an answer to this one. `row` is
+    a digest of what was asked, without what changes from try to try: another row under the same id is another rollout."""
 
     id: str
     attempt: int = 0
@@ -106,6 +109,8 @@ class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     result: bytes = b""
     stamped: bool = True
     """Whether the trainer gave the id; else it was made up from the row."""
+    incarnation: str = ""
+    row: str = ""
     birth: int = 0
 
 
@@ -178,6 +183,8 @@ class Dispatched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     path: str = "/run"
     body: bytes = b""
     stamped: bool = True
+    incarnation: str = ""
+    row: str = ""
     birth: int = 0
 
 
@@ -219,7 +226,8 @@ class WholeRollout(msgspec.Struct, frozen=True, kw_only=True, tag="rollout"):
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="started"):
     """A process began to write this log. `lineage` names the log for good; `epoch` is that of the newest coordinator.
-    `mark` is where this process began to count changes; the next begins above all that it may have counted."""
+    `mark` is where this process began to count changes; the next begins above all that it may have counted.
+    `committed` is what the newest `Saved` before it said."""
 
     lineage: str
     server: str
@@ -230,6 +238,13 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     versions: dict[str, str] = {}
     epoch: int = 0
     mark: int = 0
+    committed: int = 0
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True, tag="saved"):
+    """What was exported up to `mark` is in a durable checkpoint, as the trainer has said."""
+
+    mark: int
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
@@ -241,7 +256,7 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
 
 Entry: TypeAlias = Union[
     Began, Ended, State, Shared, Whole, Gone, Dispatched, Asked, Answered, Finished, Dropped, WholeRollout, Started,
-    Adopted,
+    Saved, Adopted,
 ]  # fmt: skip
 
 encode = msgspec.msgpack.Encoder().encode

@@ -22,6 +22,8 @@ from unbroken.repo.process import identify
 
 KILLED = ("res", "agent", "all")
 """What is killed: the resources server, the agent, or all with the model."""
+_NUMBERS = itertools.count(1)
+"""Of rollouts, each of which is another: also on servers that have met former ones."""
 _NOT_COMPARED = {words.ROLLOUT_KEY, words.ATTEMPT_KEY}
 
 
@@ -55,7 +57,6 @@ class Rig:
     def __init__(self, stack: Stack, episode: Episode) -> None:
         self.stack = stack
         self.episode = episode
-        self._numbers = itertools.count(1)
 
     def undisturbed(self) -> Course:
         """Roll out, looking at the session's state while each turn of the model is held."""
@@ -163,7 +164,7 @@ class Rig:
         )
 
     def next_row(self) -> tuple[str, dict[str, Any]]:
-        rollout = f"{self.episode.name}-{next(self._numbers)}"
+        rollout = f"{self.episode.name}-{next(_NUMBERS)}"
         return rollout, {**self.episode.row, "_ng_rollout_id": rollout}
 
     def sessions(self, rollout: str) -> list[control.SessionSummary]:

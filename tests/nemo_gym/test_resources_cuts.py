@@ -13,6 +13,7 @@ from unbroken.adapters.nemo_gym.words import REFUSED
 
 
 def test_sixteen_clients_and_twenty_cuts(tmp_path: Path) -> None:
+    """H2, with a server of NeMo Gym."""
     from resources_servers.example_session_state_mgmt.app import StatefulCounterResourcesServer as Counter
 
     acknowledged = [0] * 16

@@ -129,6 +129,7 @@ MORE = [
     "case", [*CASES, *(pytest.param(case, marks=pytest.mark.exactness) for case in MORE)], ids=str
 )
 def test_a_killed_rank_changes_nothing(case: Case, first: Runner, second: Runner, tmp_path: Path) -> None:
+    """Of loaders too (G7): what is left of the second epoch, and the third, are the samples that each rank would have had."""
     runs = Trainings(tmp_path, every=case.every, trainer={**DDP, **case.trainer}, options=case.options)
     assert runs.run(first, "U") == [0, 0], runs.said
     runs.set_files_aside("U")

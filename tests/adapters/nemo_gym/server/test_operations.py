@@ -36,6 +36,8 @@ async def _seeded(server: Running, rollout: str, start: int = 3) -> str:
 
 
 def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> None:
+    """H2: what is exported is what was acknowledged before the cut, under the revision of its last call."""
+
     async def scenario() -> None:
         async with running(tmp_path) as server:
             await server.adopted()
@@ -71,6 +73,9 @@ def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> Non
                 values = [server.participant.states.decode(state).value for state in states]
                 assert sum(value["session_id_to_counter"] for value in values) == done
                 assert sum(len(record.calls) - 1 for record in kept.values()) == done
+                for record, value in zip(kept.values(), values, strict=True):
+                    assert record.revision == record.state_revision == len(record.calls)
+                    assert value["session_id_to_counter"] == record.revision - 1, "each call adds one"
                 mark, lineage = exported.mark, exported.lineage
                 await server.told("release")
             stop.set()

@@ -119,12 +119,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["agents keep theirs", "agents have lost theirs"])
 def test_over_kills_at_any_point_each_prompt_is_trained_on_once_per_epoch(
-    undisturbed: dict[str, Any], stack: Stack, tmp_path: Path
+    undisturbed: dict[str, Any], stack: Stack, tmp_path: Path, kept: bool
 ) -> None:
-    """G1: 8 prompts, 2 epochs, 2 groups ahead, killed at calls of the model that fall anywhere."""
+    """G1: 8 prompts, 2 epochs, 2 groups ahead, killed at calls of the model that fall anywhere; with what agents hold of
+    rollouts in flight, and without."""
     for call in (7, 23, 42):
         kill_at(call, tmp_path / "run", stack, 8, "queue")
+        if not kept:
+            stack.agent.kept.clear()
     found, said = finish(tmp_path / "run", stack, 8, "queue")
     assert "goes on at step" in said
     assert found == undisturbed

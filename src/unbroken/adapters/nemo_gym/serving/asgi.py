@@ -38,14 +38,27 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: str) -> str:
     return next((value.decode("latin-1") for key, value in headers if key.lower() == wanted), "")
 
 
-async def body_of(receive: Receive) -> bytes:
-    """Read the whole body of a request."""
+class TooLong(Exception):
+    """A request's body is longer than anybody has reason to send."""
+
+
+async def body_of(receive: Receive, *, most: int | None = None) -> bytes:
+    """Read the whole body of a request, of `most` bytes at most.
+
+    Raises:
+        TooLong: it is longer. No more than one message beyond `most` bytes was read of it.
+    """
     parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":  # the client is gone
             return b"".join(parts)
-        parts.append(message.get("body", b""))
+        part = message.get("body", b"")
+        size += len(part)
+        if most is not None and size > most:
+            raise TooLong
+        parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
 

@@ -111,6 +111,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sessions: int = 0
     rollouts: int = 0
     in_flight: tuple[InFlight, ...] = ()
+    held: tuple[InFlight, ...] = ()
+    """Calls that wait for a session that is being given away, by `surrender`."""
     recovery: Recovery = Recovery()
     tools: tuple[Tool, ...] = ()
     cache: dict[str, str] = {}
@@ -218,10 +220,12 @@ class Sessions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Surrender(msgspec.Struct, frozen=True, kw_only=True):
-    """Give a session away to the server at the address `to`. Calls to it wait until `settle`."""
+    """Give a session away to the server at the address `to`. Calls to it wait until `settle`, and no longer than `lease`
+    seconds: whoever asked for it may have died. Then they go on here, and a late word that it has moved is refused."""
 
     session: str
     to: str
+    lease: float = 600.0
 
 
 class Receive(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answered call of a session. `revision` counts the session's calls in the order of their execution, from 1.
-    `order` counts those of the whole server."""
+    `order` counts those of the whole server. `headers` are those of the request that its execution needs; `answer_headers`
+    those of the answer beside its type and cookies, for whoever asks again."""
 
     id: str = ""
     method: str = "POST"
@@ -47,6 +48,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_type: str = "application/json"
     cookies: tuple[str, ...] = ()
     headers: dict[str, str] = {}
+    answer_headers: tuple[tuple[str, str], ...] = ()
     revision: int
     order: int
     started: float = 0.0
@@ -142,6 +144,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     result: bytes = b""
     content_type: str = "application/json"
     cookies: tuple[str, ...] = ()
+    answer_headers: tuple[tuple[str, str], ...] = ()
     revision: int
     order: int
     seconds: float = 0.0
@@ -247,6 +250,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, tag="saved"):
     mark: int
 
 
+class Marked(msgspec.Struct, frozen=True, kw_only=True, tag="marked"):
+    """All changes up to `mark` lie before this line, and were given to a trainer: a log that has the line has them."""
+
+    mark: int
+
+
 class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
     """A coordinator took this server over."""
 
@@ -256,7 +265,7 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
 
 Entry: TypeAlias = Union[
     Began, Ended, State, Shared, Whole, Gone, Dispatched, Asked, Answered, Finished, Dropped, WholeRollout, Started,
-    Saved, Adopted,
+    Saved, Marked, Adopted,
 ]  # fmt: skip
 
 encode = msgspec.msgpack.Encoder().encode

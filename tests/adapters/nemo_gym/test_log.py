@@ -416,6 +416,77 @@ def test_a_rewrite_takes_the_place_and_keeps_the_former(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["lock", LOG, PREVIOUS]
 
 
+class HeldSystem(System):
+    """Waits before it makes a new file until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
+        if path == "log.new":
+            self.begun.set()
+            assert self.go_on.wait(30)
+        return super().open(path, flags, mode, at=at)
+
+
+def test_what_is_appended_during_a_rewrite_aside_is_in_the_new_log(tmp_path: Path) -> None:
+    fill(tmp_path, OLD)
+    system = HeldSystem()
+    log = Log.open(tmp_path, key=KEY, system=system)
+
+    async def scenario() -> None:
+        log.append("early", b"0")
+        rewriting = asyncio.create_task(log.rewrite_aside(NEW))
+        await asyncio.to_thread(system.begun.wait, 30)
+        ticket = log.append("late", b"1")  # is not held up
+        with pytest.raises(ConfigError, match="already"):
+            await log.rewrite_aside([])
+        waiting = asyncio.create_task(log.durable(ticket))
+        system.go_on.set()
+        await asyncio.gather(rewriting, waiting)
+        await log.durable(log.append("after", b"2"))
+        assert log.size == (tmp_path / LOG).stat().st_size
+
+    asyncio.run(scenario())
+    assert log.previous() == [*OLD, Line("early", b"0"), Line("late", b"1")]
+    log.close()
+    assert read(tmp_path) == [*NEW, Line("late", b"1"), Line("after", b"2")]
+    assert sorted(os.listdir(tmp_path)) == ["lock", LOG, PREVIOUS]
+
+
+def test_a_process_that_dies_anywhere_in_a_rewrite_aside_loses_nothing(tmp_path: Path) -> None:
+    at = 0
+    while True:
+        directory = tmp_path / str(at)
+        fill(directory, OLD)
+        system = StoppingSystem()
+        log = Log.open(directory, key=KEY, system=system)
+        stop_after(system, at)
+        told: list[Line] = []
+
+        async def scenario(log: Log = log, told: list[Line] = told) -> None:
+            rewriting = asyncio.create_task(log.rewrite_aside(NEW))
+            await asyncio.sleep(0)
+            with suppress(Stopped, StoreError):
+                log.append("late", b"1")
+                told.append(Line("late", b"1"))
+            with suppress(Stopped, StoreError):
+                await rewriting
+
+        asyncio.run(scenario())
+        with suppress(StoreError):
+            log.close()
+        log = Log.open(directory, key=KEY)
+        log.close()
+        assert log.damaged == []
+        assert log.lines in ([*OLD, *told], [*NEW, *told]), at
+        if not system.stopped:
+            break
+        at += 1
+    assert at >= 9
+
+
 def test_lines_of_the_former_generation_are_none_of_the_new(tmp_path: Path) -> None:
     log = Log.open(tmp_path, key=KEY)
     log.append("old", b"1")

@@ -73,6 +73,8 @@ class Log:
         self._commit = threading.Lock()
         """Held while the file is being synced or replaced. Taken before `_state`, never after."""
         self._waiters: list[_Waiter] = []
+        self._later: list[Line] | None = None
+        """What was appended since a rewrite began that does not keep others from it."""
         self._thread: threading.Thread | None = None
         self.lines: list[Line] = []
         self.notes: list[str] = []
@@ -145,6 +147,8 @@ class Log:
             self._size += len(head) + len(payload)
             self._number += 1
             self._appended += 1
+            if self._later is not None:
+                self._later.append(Line(label, payload))
             return self._appended
 
     async def durable(self, ticket: int) -> None:
@@ -203,6 +207,31 @@ class Log:
             with self._failures("rewriting"):
                 self._replace(lines)
             self._settle(self._appended)
+
+    async def rewrite_aside(self, lines: Iterable[Line]) -> None:
+        """Like `rewrite`, in a thread: what is appended meanwhile is not held up, and is in the new log behind `lines`.
+
+        These are read before anything else can run in the caller's loop, and stand for all that was appended until then.
+
+        Raises:
+            StoreError, ConfigError: as `rewrite`; or the log is being rewritten already.
+        """
+        self._check_process()
+        every = list(lines)
+        with self._state:
+            self._check()
+            if self._later is not None:
+                raise ConfigError("The log is being rewritten already.", hint="Wait until that is done.")
+            self._later = []
+        await asyncio.to_thread(self._rewrite_aside, every)
+
+    def _rewrite_aside(self, lines: Iterable[Line]) -> None:
+        try:
+            with self._commit, self._failures("rewriting"):
+                self._replace(lines, catch_up=True)
+        finally:
+            with self._state:
+                self._later = None
 
     def previous(self) -> list[Line]:
         """Return the intact lines of the generation before the last `rewrite`; none if there is none."""
@@ -291,27 +320,40 @@ class Log:
 
     # How it is replaced.
 
-    def _replace(self, lines: Iterable[Line]) -> None:
+    def _replace(self, lines: Iterable[Line], *, catch_up: bool = False) -> None:
         # Another id: lines of the former generation are none of this one.
         log = os.urandom(8)
         try:
             # 1. The new file, durable, under a name that nobody reads.
             file, size, number = self._written(log, lines)
             try:
-                # 2. The present file gets a second name, so that it is never without one.
-                self._keep()
-                # Durable before 3: else a power loss could leave the new log and nothing of the former.
-                self._sync_directory()
-                # 3. The new file takes the first name.
-                self._system.replace(_NEW, LOG, at=self._at)
+                if not catch_up:
+                    self._take_place(file, size, number, log)
+                    return
+                # Most of what came meanwhile while more may come, so that little is left for the moment when none may.
+                size, number = self._caught_up(file, size, number, log)
+                with self._state:
+                    self._check()
+                    size, number = self._caught_up(file, size, number, log)
+                    self._take_place(file, size, number, log)
+                    self._settle(self._appended)
             except BaseException:
-                os.close(file)
+                if self._file != file:
+                    os.close(file)
                 raise
         except BaseException:
             for name in (_NEW, _LINK):
                 with suppress(OSError):
                     self._system.unlink(name, at=self._at)
             raise
+
+    def _take_place(self, file: int, size: int, number: int, log: bytes) -> None:
+        # 2. The present file gets a second name, so that it is never without one.
+        self._keep()
+        # Durable before 3: else a power loss could leave the new log and nothing of the former.
+        self._sync_directory()
+        # 3. The new file takes the first name.
+        self._system.replace(_NEW, LOG, at=self._at)
         os.close(self._file)
         self._file, self._size, self._number, self._id = file, size, number, log
         try:
@@ -321,6 +363,15 @@ class Log:
             self._stop(self._error(error, "rewriting"))
             raise
 
+    def _caught_up(self, file: int, size: int, number: int, log: bytes) -> tuple[int, int]:
+        """Write what was appended since this was asked last to a new file as well, durably; return its size and next number."""
+        with self._state:
+            later, self._later = self._later or [], []
+        size, number = self._write_lines(file, size, number, log, later)
+        if later:
+            self._sync_file(file)
+        return size, number
+
     def _written(self, log: bytes, lines: Iterable[Line]) -> tuple[int, int, int]:
         """Write a whole log to a file, durably; return the file, its size and the number of its next line."""
         file = self._system.open(_NEW, _CREATED, 0o600, at=self._at)
@@ -328,13 +379,7 @@ class Log:
             set_mode(self._system, file, 0o600)
             first = self._frames.first(log)
             write_all(self._system, file, first)
-            size, number = len(first), 1
-            for line in lines:
-                head = self._frames.head(log, number, line.label, line.payload)
-                write_all(self._system, file, head)
-                write_all(self._system, file, line.payload)
-                size += len(head) + len(line.payload)
-                number += 1
+            size, number = self._write_lines(file, len(first), 1, log, lines)
             self._sync_file(file)
         except BaseException:
             os.close(file)
@@ -342,6 +387,17 @@ class Log:
                 self._system.unlink(_NEW, at=self._at)
             raise
         return file, size, number
+
+    def _write_lines(
+        self, file: int, size: int, number: int, log: bytes, lines: Iterable[Line]
+    ) -> tuple[int, int]:
+        for line in lines:
+            head = self._frames.head(log, number, line.label, line.payload)
+            write_all(self._system, file, head)
+            write_all(self._system, file, line.payload)
+            size += len(head) + len(line.payload)
+            number += 1
+        return size, number
 
     def _keep(self) -> None:
         """Give the present file the name of the previous generation."""

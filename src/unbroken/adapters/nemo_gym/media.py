@@ -13,6 +13,7 @@ Not promised: that anything is ever removed from the folder.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
@@ -37,6 +38,8 @@ _LIFTED = re.compile(
     rb'"unbroken-media:(?P<digest>[0-9a-f]{64});(?P<mime>[A-Za-z0-9!#$&^_.+/;=-]{0,127})(?=\\*")'
     rb'|"unbroken-media(?P<aside>~*):'
 )
+_NAME = b'"unbroken-media'
+"""Without it a body names nothing, and has nothing that is set aside."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -109,9 +112,21 @@ class Media:
         """
         return _LIFTED.sub(self._lowered, body)
 
+    async def lift_aside(self, body: bytes) -> bytes:
+        """Like `lift`; what has to be written is written in a thread."""
+        if b";base64," not in body and _NAME not in body:
+            return body
+        return await asyncio.to_thread(self.lift, body)
+
+    async def lower_aside(self, body: bytes) -> bytes:
+        """Like `lower`; what has to be read is read in a thread."""
+        return await asyncio.to_thread(self.lower, body) if _NAME in body else body
+
     @staticmethod
     def named(body: bytes) -> set[str]:
         """Return the digests that a lifted body names."""
+        if _NAME not in body:
+            return set()
         found = (match["digest"] for match in _LIFTED.finditer(body))
         return {digest.decode() for digest in found if digest is not None}
 

@@ -22,6 +22,7 @@ import msgspec
 
 from unbroken.adapters.nemo_gym import control, records, words
 from unbroken.adapters.nemo_gym.control import InFlight, Record, Refuses
+from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Answer, Encoded, RolloutRecord, SessionRecord
 
 TOKEN = "a token for tests"
@@ -43,6 +44,9 @@ class StandIn:
         self.lineage = uuid.uuid4().hex
         self.epoch = 0
         self.mark = 0
+        self.committed = 0
+        self.recovered_mark = 0
+        self.first_mark = 0
         self.phase: control.Phase = "open"
         self.config_hash = "as it was"
         self.capability: control.Capability = "snapshot"
@@ -51,6 +55,9 @@ class StandIn:
         self.kept: dict[str, Any] = {}
         """Records by key."""
         self.changed: dict[str, int] = {}
+        self.media: dict[str, bytes] = {}
+        """By digest: what records may name. Each is given once, at the mark at which a record has named it first."""
+        self.media_marks: dict[str, int] = {}
         self.asked: list[str] = []
         """Control operations, in order."""
         self.committed_marks: list[int] = []
@@ -91,6 +98,8 @@ class StandIn:
             self.kept[key] = record
             self.mark += 1
             self.changed[key] = self.mark
+            for digest in Media.named(records.encode(record)):
+                self.media_marks.setdefault(digest, self.mark)
 
     @contextmanager
     def passing(self, what: InFlight) -> Generator[None]:
@@ -139,6 +148,7 @@ class StandIn:
         return control.Status(
             role=self.role, name=self.name, class_name=self.class_name, phase=self.phase,
             capability=self.capability, exclusions=self.exclusions, lineage=self.lineage, mark=self.mark,
+            committed=self.committed, recovered_mark=self.recovered_mark, first_mark=self.first_mark,
             epoch=self.epoch, config_hash=self.config_hash, recovery=self.recovery,
             sessions=sessions, rollouts=len(self.kept) - sessions,
         )  # fmt: skip
@@ -175,10 +185,12 @@ class StandIn:
             return control.Exported(
                 lineage=self.lineage, mark=self.mark, complete=complete,
                 records=[r for r in found if r.data or not complete],
+                media={d: self.media[d] for d, at in self.media_marks.items() if complete or at > given.mark},
             )  # fmt: skip
 
     def do_committed(self, given: control.Committed) -> control.Nothing:
         self.committed_marks.append(given.mark)
+        self.committed = max(self.committed, given.mark)
         return control.Nothing()
 
     def do_prepare(self, given: control.Prepare) -> control.Prepared:
@@ -209,7 +221,12 @@ class StandIn:
         with self._gate:
             return control.Sessions(
                 sessions=[
-                    control.SessionSummary(id=k, rollout=self.rollout_of(r), digest=self.digest(r))
+                    control.SessionSummary(
+                        id=k,
+                        rollout=self.rollout_of(r),
+                        digest=self.digest(r),
+                        revision=getattr(r, "revision", 0),
+                    )
                     for k, r in self.kept.items()
                 ]
             )
@@ -392,6 +409,9 @@ class Agent(StandIn):
             url = self.address if server is self.resources and self.address else server.url
             reply = httpx.post(f"{url}{path}", json=body, timeout=60, trust_env=False)
             if words.REFUSED in reply.headers:
+                with self._gate:  # what it has written down leads nowhere: it begins anew
+                    if self.kept.get(record.id) is record:
+                        del self.kept[record.id]
                 raise Refuses(cast("Any", reply.headers[words.REFUSED]), reply.text)
             record.answers.append(
                 Answer(key=key, scope="/run", server=server.name, path=path, status=200, result=reply.content)

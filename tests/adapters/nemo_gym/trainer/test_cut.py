@@ -137,3 +137,34 @@ def test_a_server_that_another_trainer_has_stops_the_cut(stack: Stack, fleet: Fl
         cut(fleet.by_role, {}, timeout=10)
     cut(other.by_role, {}, timeout=10)
     other.close()
+
+
+def test_who_cannot_be_opened_again_is_named_beside_any_error(
+    stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fleet.get("res"), "export", _interrupt)
+    model = fleet.get("policy")
+
+    def gone(*, timeout: float) -> None:
+        raise ServerMissing("The server policy did not answer 'release'.", servers=["policy"])
+
+    monkeypatch.setattr(model, "release", gone)
+    with pytest.raises(KeyboardInterrupt):
+        cut(fleet.by_role, {}, timeout=10)
+    assert "not open again: The server policy did not answer 'release'" in capsys.readouterr().err
+
+
+def test_of_several_errors_none_is_hidden(
+    stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(**_: object) -> None:
+        raise ServerMissing("The disk of the agent is full.", servers=["agent"])
+
+    def fenced(**_: object) -> None:
+        raise Fenced("res: another trainer took this server over.")
+
+    monkeypatch.setattr(fleet.get("agent"), "export", lost)
+    monkeypatch.setattr(fleet.get("res"), "export", fenced)
+    with pytest.raises(Fenced):
+        cut(fleet.by_role, {}, timeout=10)
+    assert "The disk of the agent is full." in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from unbroken.adapters.nemo_gym import words
 from unbroken.errors import ConfigError, Fenced, ServerMissing
 from unbroken.nemo_gym import Gym, RolloutWarning
 
-from .stand_in import TOKEN, Agent, Crash, Reply, Resources, Stack
+from .stand_in import TOKEN, Agent, Crash, Model, Reply, Resources, Stack
 
 SERVER = "tests.adapters.nemo_gym.trainer.resources_process"
 ROOT = Path(__file__).parents[4]
@@ -344,3 +345,65 @@ def test_the_newer_of_two_trainers_is_obeyed(stack: Stack, tmp_path: Path) -> No
             for _ in steps:
                 pass
         assert [r.outcome for r in second.collect(rows(1))] == ["completed"]
+
+
+def test_two_threads_that_begin_at_once_do_not_fence_each_other_off(stack: Stack, gym: Gym) -> None:
+    both = threading.Barrier(2)
+    failures: list[BaseException] = []
+
+    def collect(prompt: int) -> None:
+        both.wait(10)
+        try:
+            gym.collect([{"prompt": prompt}], policy_version="v1")
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=collect, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+    assert [server.asked.count("adopt") for server in stack.servers] == [1, 1, 1]
+    assert stack.model.policies == ["v1"]
+
+
+def test_servers_that_are_started_together_with_the_training_are_waited_for(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server begins to listen once it was said that it is waited for, and that is said once."""
+    port = stack.model.port
+    stack.model.stop()
+    said: list[str] = []
+
+    class Said(io.StringIO):
+        def write(self, text: str) -> int:
+            if "waiting for" in text:
+                said.append(text)
+                stack.model = stack.agent.model = Model("policy", port=port)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Said())
+    with Gym(stack.urls, token=TOKEN, patience=20) as gym:
+        assert [r.outcome for r in gym.collect(rows(1))] == ["completed"]
+    assert said == ["unbroken: waiting for policy, up to 20 s\n"]
+
+
+def test_a_server_that_never_comes_is_not_waited_for_without_end(stack: Stack) -> None:
+    stack.model.stop()
+    with Gym(stack.urls, token=TOKEN, patience=0.3) as gym, pytest.raises(ServerMissing, match="policy"):
+        gym.collect(rows(1))
+    stack.model = Model("policy")
+
+
+def test_a_rollout_that_its_agent_has_begun_anew_is_not_dropped(stack: Stack, gym: Gym) -> None:
+    """Between the refusal and a drop another attempt may have begun, which the drop would take away."""
+
+    def forgetful(rollout: str, number: int) -> None:
+        if number == 2:
+            stack.resources.kept.clear()
+
+    stack.model.before = forgetful
+    (found,) = gym.collect(rows(1))
+    assert (found.attempt, found.outcome) == (1, "completed")
+    assert "drop" not in stack.agent.asked

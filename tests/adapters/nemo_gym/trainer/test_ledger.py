@@ -116,6 +116,18 @@ def test_what_the_servers_have_not_heard_of_before_a_restart_they_hear_after_it(
     assert restarted.rollouts_to_drop() == [ids[0]]
 
 
+def test_in_another_timeline_no_id_is_given_that_was_given_before() -> None:
+    ledger, _ = begun(1)
+    saved = ledger.encode()
+    abandoned = ledger.add([{}], ["agent"])
+    back = Ledger.decode(saved)
+    back.leave("a1b2c3")
+    assert back.add([{}], ["agent"]) == ["a1b2c3.1-0"]
+    assert abandoned == ["1-0"]
+    assert again(back).add([{}], ["agent"]) == ["a1b2c3.2-0"]
+    assert back.ids() == ["0-0", "a1b2c3.1-0"]
+
+
 def test_failures_have_no_reward_and_stay_apart() -> None:
     """H1: completed, failed and unresolved are three outcomes, also after a restart."""
     ledger, ids = begun(3)

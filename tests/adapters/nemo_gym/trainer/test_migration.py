@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
+import msgspec
 import pytest
 
 from unbroken.adapters.nemo_gym import control
+from unbroken.adapters.nemo_gym.control import Refuses
 from unbroken.adapters.nemo_gym.trainer.migration import migrate
 from unbroken.adapters.nemo_gym.trainer.remote import Remote
 from unbroken.errors import ConfigError, Fenced, ServerMissing
@@ -37,6 +39,17 @@ class Source(Resources):
     """Writes down how a surrender ended."""
 
     moved: tuple[bool, ...] = ()
+    loses = False
+    """Whether it gives a session away and its answer gets lost."""
+    given_away = False
+
+    def do_surrender(self, given: control.Surrender) -> control.Record:
+        if self.given_away:
+            raise Refuses("busy", f"Session {given.session} is being given away already.")
+        record = super().do_surrender(given)
+        if self.loses:
+            raise Crash
+        return record
 
     def do_settle(self, given: control.Settle) -> control.Nothing:
         self.moved += (given.moved,)
@@ -84,21 +97,70 @@ def test_a_session_that_did_not_arrive_stays(pair: tuple[Source, Target]) -> Non
     assert source.moved == (False,)
 
 
-def test_where_nobody_knows_whether_it_arrived_it_is_opened_nowhere(pair: tuple[Source, Target]) -> None:
+def test_where_nobody_knows_whether_it_arrived_it_goes_on_at_the_source(pair: tuple[Source, Target]) -> None:
+    """Nobody is sent to the target before the source says so: a copy there is addressed by nobody."""
     source, target = pair
     target.loses = "all"
-    with pytest.raises(ServerMissing, match="calls wait at the source") as failed:
+    with pytest.raises(ServerMissing, match=f"The session s stays at {source.url}"):
+        move(source, target)
+    assert source.moved == (False,)
+
+
+def test_a_surrender_whose_answer_is_lost_is_ended(pair: tuple[Source, Target]) -> None:
+    source, target = pair
+    source.loses = True
+    with pytest.raises(ServerMissing, match="surrender"):
+        move(source, target)
+    assert list(source.moved) == [False]
+    assert target.kept == {}
+    source.loses = False
+    move(source, target)
+    assert list(source.moved) == [False, True]
+
+
+@pytest.mark.parametrize(("at", "moved"), [("surrender", False), ("receive", False), ("settle", True)])
+def test_an_interruption_leaves_no_calls_waiting(
+    pair: tuple[Source, Target], monkeypatch: pytest.MonkeyPatch, at: str, moved: bool
+) -> None:
+    """Ctrl-C at any moment: the source is told how it ended."""
+    source, target = pair
+    done, interrupted = getattr(Remote, at), list[str]()
+
+    def interrupt(remote: Remote, *given: object, **options: object) -> object:
+        if not interrupted:
+            interrupted.append(remote.name)
+            if at != "settle":
+                done(remote, *given, **options)
+            raise KeyboardInterrupt
+        return done(remote, *given, **options)
+
+    monkeypatch.setattr(Remote, at, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        move(source, target)
+    assert source.moved == (moved,)
+
+
+def test_a_surrender_to_somebody_else_is_not_ended(pair: tuple[Source, Target]) -> None:
+    source, target = pair
+    source.given_away = True
+    with pytest.raises(ServerMissing, match="given away already"):
         move(source, target)
     assert source.moved == ()
-    assert "unbroken gym sessions" in failed.value.hint
 
 
 def test_a_session_that_the_target_has_is_not_moved_again(pair: tuple[Source, Target]) -> None:
     source, target = pair
-    target.keep("s", source.kept["s"])
+    target.keep("s", msgspec.structs.replace(source.kept["s"], revision=1))
     with pytest.raises(ConfigError, match="already"):
         move(source, target)
     assert "surrender" not in source.asked
+
+
+def test_what_a_broken_off_attempt_has_left_is_in_nobodys_way(pair: tuple[Source, Target]) -> None:
+    source, target = pair
+    target.keep("s", source.kept["s"])
+    move(source, target)
+    assert source.moved == (True,)
 
 
 def test_a_coordinator_that_was_replaced_moves_nothing(pair: tuple[Source, Target]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import msgspec
@@ -146,3 +147,59 @@ def test_a_server_of_another_kind_has_other_operations(stack: Stack) -> None:
     remote.adopt("run")
     with pytest.raises(Declined, match="no operation 'policy'"):
         remote.policy("v1")
+
+
+def test_an_answer_that_drips_is_left_when_the_time_is_over() -> None:
+    """Each read is bounded by itself: an answer in small pieces would hold a save up for ever."""
+    over = Event()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "application/msgpack")
+            self.send_header("content-length", "60")
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(60):
+                    self.wfile.write(b"\x80")
+                    over.wait(0.05)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with serving(Dripping) as url:
+        try:
+            with pytest.raises(ServerMissing, match="res did not answer 'export' in time"):
+                remote_at(url).export(timeout=0.3)
+        finally:
+            over.set()
+
+
+def test_a_server_that_breaks_is_not_called_unwrapped() -> None:
+    class Broken(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(500)
+            self.end_headers()
+            self.wfile.write(b"KeyError: 'x'")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with serving(Broken) as url, pytest.raises(Declined, match=r"export broke there .*KeyError") as found:
+        remote_at(url).export()
+    assert found.value.servers == ("res",)
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
+    """Serve in a thread, and give the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import random
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ import pytest
 
 import unbroken
 from unbroken.adapters.nemo_gym import control
-from unbroken.adapters.nemo_gym.records import RolloutRecord
-from unbroken.adapters.nemo_gym.trainer.payload import read_payload
+from unbroken.adapters.nemo_gym.media import Media
+from unbroken.adapters.nemo_gym.records import Call, RolloutRecord, SessionRecord
+from unbroken.adapters.nemo_gym.trainer.payload import ServerPart, read_payload
 from unbroken.errors import ConfigError, SaveFailed, ServerMissing, StateMismatch
 from unbroken.nemo_gym import Gym
 from unbroken.repo.repository import Repository
@@ -357,3 +361,165 @@ def test_a_save_costs_what_changed(root: Path, stack: Stack) -> None:
 
 def _bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+
+
+def collected(training: Training, until: int, *, prompt: int) -> list[tuple[str, int, int]]:
+    """Train to a step; return each rollout's id, the prompt that was sent, and that which was answered."""
+    found: list[tuple[str, int, int]] = []
+    step = training.begin()
+    while True:
+        (rollout,) = training.gym.collect([{"prompt": prompt, "weight": 0.0}])
+        assert rollout.response is not None
+        found.append((rollout.id, rollout.row["prompt"], rollout.response["response"]["prompt"]))
+        if step >= until:
+            return found
+        step = training.step()
+
+
+def back_to(step: int, root: Path, stack: Stack, **options: Any) -> Training:
+    training = Training(root, stack)
+    training.run = unbroken.Run(root, every=1, quiet=True, resume=step, **options)
+    training.run.track(gym=training.gym)
+    return training
+
+
+def test_after_going_back_nothing_of_the_future_that_was_left_is_trained_on(
+    root: Path, stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Agents keep the result of a step that the older checkpoint does not know, under the id that comes again."""
+    first = Training(root, stack)
+    collected(first, 5, prompt=1)
+    first.leave()
+    assert list(stack.agent.kept) == ["5-0"]
+    again = back_to(2, root, stack)
+    found = collected(again, 6, prompt=2)
+    again.leave()
+    assert [answered for _, _, answered in found] == [sent for _, sent, _ in found] == [2] * 5
+    said = capsys.readouterr().err
+    assert said.count("the training leaves what it had begun after this checkpoint") == 1
+    assert "knew of a later checkpoint than this one" in said
+    assert "1 others are dropped" in said
+    timeline = found[0][0].partition(".")[0]
+    assert [name for name, _, _ in found] == [f"{timeline}.{i}-0" for i in range(2, 7)]
+    # It is set back once, and not each time that it goes on.
+    last = Training(root, stack)
+    last.begin()
+    assert last.gym._ledger.timeline == f"{timeline}."
+    assert "the training leaves" not in capsys.readouterr().err
+    last.leave()
+
+
+def test_a_restart_from_the_newest_checkpoint_stays_in_its_timeline(
+    root: Path, stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Training(root, stack)
+    collected(first, 3, prompt=1)
+    first.leave()
+    again = Training(root, stack)
+    calls = stack.model.calls.total()
+    found = collected(again, 3, prompt=1)
+    assert stack.model.calls.total() == calls, "what had finished meanwhile is answered at once"
+    assert found == [("3-0", 1, 1)]
+    assert "the training leaves" not in capsys.readouterr().err
+    again.leave()
+
+
+def test_with_other_settings_nothing_of_the_former_ones_is_trained_on(
+    root: Path, stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Training(root, stack)
+    first.run.track(rate=Setting(0.5))
+    collected(first, 2, prompt=1)
+    first.leave()
+    again = Training(root, stack)
+    again.run = unbroken.Run(root, every=1, quiet=True, allow_changed={"rate"})
+    again.run.track(gym=again.gym, rate=Setting(0.25))
+    ((name, _, answered),) = collected(again, 2, prompt=2)
+    assert (name.partition(".")[2], answered) == ("2-0", 2)
+    assert "the settings" in capsys.readouterr().err
+    again.leave()
+
+
+class Setting:
+    """A setting of the program, as a training has many."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def test_a_session_that_its_server_has_refused_comes_from_the_checkpoint(root: Path, stack: Stack) -> None:
+    """Its log has lost the session and the mark has grown: nobody is behind, and the checkpoint holds it."""
+    saved(root, stack)
+    del stack.resources.kept["0-1"]
+    refused = control.Recovered(id="0-1", tier="refused", reasons=("a line of it is damaged",))
+    stack.resources.recovery = control.Recovery(source="log", sessions=2, listed=(refused,))
+    again = Training(root, stack)
+    again.begin()
+    assert sorted(stack.resources.kept) == ["0-0", "0-1", "0-2"]
+    again.leave()
+
+
+def test_a_log_that_has_lost_its_end_is_behind_whatever_it_counts_now(root: Path, stack: Stack) -> None:
+    saved(root, stack)
+    at = stack.resources.mark
+    del stack.resources.kept["0-2"]
+    stack.resources.recovered_mark, stack.resources.first_mark = at - 2, at + 1000
+    stack.resources.mark = at + 1001
+    again = Training(root, stack)
+    again.begin()
+    assert sorted(stack.resources.kept) == ["0-0", "0-1", "0-2"]
+    again.leave()
+
+
+def test_an_image_that_comes_again_after_it_was_forgotten_is_in_the_checkpoint(
+    root: Path, stack: Stack, tmp_path: Path
+) -> None:
+    """A server gives it once; in between no record has named it, and the segments were merged."""
+    media = Media(tmp_path / "media")
+    image = b'{"image": "data:image/png;base64,' + base64.b64encode(random.Random(1).randbytes(6000)) + b'"}'
+    lifted = media.lift(image)
+    (digest,) = Media.named(lifted)
+    stack.resources.media[digest] = media.get(digest)
+
+    def put(name: str) -> None:
+        call = Call(path="/seed_session", arguments=lifted, status=200, revision=1, order=1)
+        stack.resources.keep(name, SessionRecord(id=name, rollout=name, calls=[call]))
+
+    def checkpoint() -> ServerPart:
+        repository = Repository.open(root, root.name)
+        return read_payload(repository.load(repository.commits()[0]).components["gym"]).servers["res"]
+
+    training = Training(root, stack)
+    training.begin()
+    training.wait()
+    put("a")
+    training.step()
+    assert set(checkpoint().media) == {digest}
+    stack.resources.do_drop(control.Drop(rollouts=["a"]))
+    for i in range(5):
+        stack.resources.put(f"b{i}", {"total": i, "steps": 0})
+    training.step()
+    assert checkpoint().media == {}
+    put("c")
+    training.step()
+    assert set(checkpoint().media) == {digest}
+    training.leave()
+
+
+def test_nothing_is_taken_over_while_servers_are_still_told_of_the_last_checkpoint(
+    root: Path, stack: Stack
+) -> None:
+    training = Training(root, stack, sync_timeout=0.5)
+    training.begin()
+    training.wait()
+    go_on = threading.Event()
+    training.gym._telling = threading.Thread(target=go_on.wait, args=(60,), daemon=True)
+    training.gym._telling.start()
+    exports = stack.resources.asked.count("export")
+    try:
+        with pytest.raises((ServerMissing, SaveFailed), match="still being told of the last checkpoint"):
+            training.step()
+    finally:
+        go_on.set()
+    assert stack.resources.asked.count("export") == exports
+    training.leave()

@@ -9,8 +9,9 @@ Not promised: that a server that stopped answering in the middle is open again. 
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,8 +51,11 @@ def cut(
     *,
     timeout: float,
     clock: Callable[[], float] = time.monotonic,
+    lacks: Callable[[str, Exported], Collection[str]] = lambda name, exported: (),
 ) -> dict[str, Part]:
     """Stop all servers, take what has changed, and let them go on; `timeout` seconds at most.
+
+    `lacks` says which media an export names that nobody holds; a server where there are some gives everything.
 
     Raises:
         ServerMissing: one did not answer in time, or calls were under way for too long. The others go on.
@@ -65,6 +69,8 @@ def cut(
     def take(remote: Remote) -> Part:
         known = since.get(remote.name, Since())
         exported = remote.export(lineage=known.lineage, mark=known.mark, timeout=left())
+        if known != Since() and lacks(remote.name, exported):
+            exported = remote.export(timeout=left())
         return Part(remote.status(timeout=left()), exported)
 
     with stopped(fleet, left, within=timeout):
@@ -116,6 +122,9 @@ def together(ask: Callable[[Remote], _T], remotes: Sequence[Remote]) -> dict[str
     missing: list[ServerMissing] = []
     for error in failed:
         if not isinstance(error, ServerMissing):
+            others = [other for other in failed if other is not error]
+            if others:  # one is raised; what the others said may be the cause
+                _say(f"besides: {'; '.join(dict.fromkeys(map(str, others)))}")
             raise error
         missing.append(error)
     if len(missing) == 1:
@@ -158,8 +167,14 @@ def _release(
 
 
 def _raise_with(error: BaseException, stuck: Sequence[UnbrokenError]) -> None:
-    """Raise an error of the cut with the servers that could not be opened again, as far as they are others."""
+    """Raise an error of the cut with the servers that could not be opened again, as far as they are others.
+
+    An error that names no servers stays what it is, for whoever catches it; they are said beside it.
+    """
     if not isinstance(error, ServerMissing):
+        more = [s for s in stuck if not isinstance(s, Fenced)]
+        if more:
+            _say(f"not open again: {'; '.join(map(str, more))}")
         return
     more = [s for s in stuck if not isinstance(s, Fenced) and not set(_servers_of([s])) <= set(error.servers)]
     calls = f" Under way: {'; '.join(error.names)}." if isinstance(error, Declined) and error.names else ""
@@ -172,3 +187,7 @@ def _raise_with(error: BaseException, stuck: Sequence[UnbrokenError]) -> None:
 
 def _servers_of(errors: Sequence[UnbrokenError]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for e in errors if isinstance(e, ServerMissing) for name in e.servers))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"unbroken: {text}\n")

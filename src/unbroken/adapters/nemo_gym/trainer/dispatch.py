@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from unbroken.adapters.nemo_gym.trainer.ledger import Entry, Ledger
 from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Verdict, Wait, judge
 from unbroken.adapters.nemo_gym.trainer.remote import http, unlogged
-from unbroken.errors import ServerMissing
+from unbroken.errors import InternalError
 
 if TYPE_CHECKING:
     import httpx
@@ -32,8 +32,8 @@ MOST_STALE = 1000
 class Dispatcher:
     """Sends the rollouts of one ledger, `concurrency` at once.
 
-    `changed` guards the ledger, and is notified at each end. `address` gives an agent's URL, `forget` makes an agent
-    forget a rollout. `trouble` is what went wrong with the servers altogether; None: nothing.
+    `changed` guards the ledger, and is notified at each end. `address` gives an agent's URL. `trouble` is what went wrong
+    with the servers altogether; None: nothing.
     """
 
     def __init__(
@@ -42,7 +42,6 @@ class Dispatcher:
         changed: threading.Condition,
         *,
         address: Callable[[str], str],
-        forget: Callable[[str, str], None],
         concurrency: int,
         max_attempts: int,
         patience: float,
@@ -51,7 +50,6 @@ class Dispatcher:
         self._ledger = ledger
         self._changed = changed
         self._address = address
-        self._forget = forget
         self._concurrency = concurrency
         self._max_attempts = max_attempts
         self._patience = patience
@@ -113,8 +111,6 @@ class Dispatcher:
                 entry, body = self._ledger.dispatch(rollout)
                 attempt, agent = entry.attempt, entry.agent
             verdict = self._post(self._address(agent), body)
-            if isinstance(verdict, Again) and verdict.anew and not self._forgotten(agent, rollout):
-                verdict = Wait(verdict.error)
             if not isinstance(verdict, Wait):
                 stale += isinstance(verdict, Again) and not verdict.spent
                 since, pause = time.monotonic(), FIRST_PAUSE
@@ -157,21 +153,14 @@ class Dispatcher:
             self._changed.notify_all()
             return True
 
-    def _forgotten(self, agent: str, rollout: str) -> bool:
-        try:
-            self._forget(agent, rollout)
-        except ServerMissing:
-            return False
-        return True
-
     def _post(self, url: str, body: bytes) -> Verdict:
         library = http()
-        assert self._client is not None
+        client = self._client
+        if client is None:
+            raise InternalError("A rollout would be sent before there is a connection.")
         try:
             with unlogged():
-                reply = self._client.post(
-                    f"{url}/run", content=body, headers={"content-type": "application/json"}
-                )
+                reply = client.post(f"{url}/run", content=body, headers={"content-type": "application/json"})
         except (library.ConnectError, library.ConnectTimeout) as error:
             return Wait(f"{type(error).__name__}: {error}")
         except library.TransportError as error:  # it was sent, and nobody knows what has become of it

@@ -5,6 +5,7 @@ Not promised: that a server stays what it was. Roles are asked for once, when th
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -13,11 +14,11 @@ from contextlib import closing, contextmanager
 from unbroken.adapters.nemo_gym import keys
 from unbroken.adapters.nemo_gym.control import Role, Status
 from unbroken.adapters.nemo_gym.trainer import cut
-from unbroken.adapters.nemo_gym.trainer.remote import Remote
+from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
 from unbroken.errors import ConfigError, ServerMissing
 
 LOOK_EVERY = 0.2
-"""Seconds between two looks at servers that are restoring themselves."""
+"""Seconds between two looks at servers that are restoring themselves, or are not there yet."""
 
 
 class Fleet:
@@ -82,15 +83,23 @@ class Fleet:
             self._roles = roles
         return found
 
+    def present(self) -> dict[str, Status]:
+        """Wait until all servers answer, and return how they are: a training and its servers may be started together.
+
+        Raises:
+            ServerMissing: one does not answer within the patience there is.
+        """
+        return self._answered(time.monotonic() + self.patience)
+
     def settled(self) -> dict[str, Status]:
-        """Wait until no server is restoring itself, and return how they are.
+        """Wait until all servers answer and none is restoring itself, and return how they are.
 
         Raises:
             ServerMissing: one does not answer, or takes longer than the patience there is.
         """
         until = time.monotonic() + self.patience
         while True:
-            found = self.statuses()
+            found = self._answered(until)
             busy = [name for name, status in found.items() if status.phase == "restoring"]
             if not busy:
                 return found
@@ -98,6 +107,21 @@ class Fleet:
                 raise ServerMissing(
                     f"{', '.join(busy)} did not finish restoring within {self.patience:g} s.", servers=busy
                 )
+            threading.Event().wait(LOOK_EVERY)
+
+    def _answered(self, until: float) -> dict[str, Status]:
+        waiting = False
+        while True:
+            try:
+                return self.statuses()
+            except ServerMissing as error:
+                if isinstance(error, Declined) or time.monotonic() >= until:
+                    raise
+                if not waiting:
+                    waiting = True
+                    names = ", ".join(error.servers)
+                    sys.stderr.write(f"unbroken: waiting for {names}, up to {self.patience:g} s\n")
+                    sys.stderr.flush()
             threading.Event().wait(LOOK_EVERY)
 
     def adopt(self, run: str) -> None:

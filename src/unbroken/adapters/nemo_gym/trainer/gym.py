@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unbroken.adapters.nemo_gym.control import SessionSummary, Status
+from unbroken.adapters.nemo_gym.control import Exported, SessionSummary, Status
 from unbroken.adapters.nemo_gym.trainer import addresses, cut, migration
 from unbroken.adapters.nemo_gym.trainer.dispatch import Dispatcher
 from unbroken.adapters.nemo_gym.trainer.fleet import Fleet
@@ -94,6 +94,9 @@ class Gym:
         """Whether rollouts of before a restart are still to be sent."""
         self._begun = False
         """Whether the run was restored, or has begun anew."""
+        self._meeting = threading.RLock()
+        """Held while the servers are adopted, opened or told a policy: two threads that did it at once would fence
+        each other off."""
         self._adopted = False
         self._open = False
         self._policy_version = ""
@@ -242,17 +245,18 @@ class Gym:
     # What the codec and the queue of this package need.
 
     def _settings(self) -> Payload:
-        return Payload(settings={name: Setting.of(s) for name, s in self._fleet.statuses().items()})
+        return Payload(settings={name: Setting.of(s) for name, s in self._fleet.present().items()})
 
     def _capture(self) -> Payload:
         """Stop the servers for a moment, and return the whole state."""
         self._raise_untold()
-        self._connect()
-        if not self._begun:
-            self._begin()
+        with self._meeting:
+            self._connect()
+            if not self._begun:
+                self._begin()
         since = {name: held.since for name, held in self._held.items()}
         try:
-            parts = cut.cut(self._fleet.by_role, since, timeout=self._fleet.timeout)
+            parts = cut.cut(self._fleet.by_role, since, timeout=self._fleet.timeout, lacks=self._lacks)
         except BaseException as error:
             for held in self._held.values():
                 held.forget()
@@ -261,6 +265,13 @@ class Gym:
             raise
         self._open = True
         for name, part in parts.items():
+            if lacking := self._lacks(name, part.exported):
+                warnings.warn(
+                    f"{name} has lost {len(lacking)} of the images that its records name; what needs them will be refused"
+                    " if this checkpoint is restored elsewhere.",
+                    RolloutWarning,
+                    stacklevel=2,
+                )
             self._held.setdefault(name, Held()).apply(part.exported)
         with self._changed:
             ledger = self._ledger.encode()
@@ -271,23 +282,36 @@ class Gym:
             servers={name: self._held[name].part(part.status) for name, part in parts.items()},
         )
 
-    def _restored(self, ledger: Ledger, held: dict[str, Held]) -> None:
-        """Go on from a checkpoint; the servers are as it wants them. Nothing is sent before somebody asks for it."""
+    def _lacks(self, name: str, exported: Exported) -> set[str]:
+        return self._held.get(name, Held()).lacks(exported)
+
+    def _restored(self, ledger: Ledger, held: dict[str, Held], *, leaves: str = "") -> None:
+        """Go on from a checkpoint; the servers are as it wants them. Nothing is sent before somebody asks for it.
+
+        `leaves`: why what servers hold and the ledger does not know is dropped.
+        """
         self._dispatcher.close()
         with self._changed:
             ledger.resume()
             self._ledger, self._held = ledger, held
             self._dispatcher = self._dispatcher_of(ledger)
             self._waking = True
+        if leaves:
+            dropped = self._drop_unknown()
+            sys.stderr.write(
+                f"unbroken: the training leaves what it had begun after this checkpoint ({leaves}): new rollouts are named"
+                f" {ledger.timeline}…, and {dropped} others are dropped by the servers\n"
+            )
         self._fleet.release()
         self._begun = self._open = True
 
     def _connect(self) -> None:
         """Become the servers' coordinator, once."""
-        if not self._adopted:
-            self._fleet.settled()
-            self._fleet.adopt(self._name)
-            self._adopted = True
+        with self._meeting:
+            if not self._adopted:
+                self._fleet.settled()
+                self._fleet.adopt(self._name)
+                self._adopted = True
 
     def _send(
         self, rows: Sequence[Mapping[str, Any]], *, agent: str, policy_version: str | int, owner: Owner
@@ -295,10 +319,11 @@ class Gym:
         self._ready()
         agents = [self._agent_of(row, agent) for row in rows]
         version = str(policy_version)
-        if version and version != self._policy_version:
-            for remote in self._fleet.of("model"):
-                remote.policy(version)
-            self._policy_version = version
+        with self._meeting:
+            if version and version != self._policy_version:
+                for remote in self._fleet.of("model"):
+                    remote.policy(version)
+                self._policy_version = version
         with self._changed:
             ids = self._ledger.add(rows, agents, owner=owner, policy_version=version)
             self._dispatcher.send(ids)
@@ -306,12 +331,15 @@ class Gym:
 
     def _ready(self) -> None:
         """See to it that the servers let rollouts in, and that those of before a restart are under way."""
-        self._connect()
-        if not self._begun:  # nobody saves this Gym, so its ids begin where those of the last process began
-            self._begin()
-        if not self._open:
-            self._fleet.release()
-            self._open = True
+        with self._meeting:
+            self._connect()
+            if (
+                not self._begun
+            ):  # nobody saves this Gym, so its ids begin where those of the last process began
+                self._begin()
+            if not self._open:
+                self._fleet.release()
+                self._open = True
         with self._changed:
             if self._waking:
                 self._waking = False
@@ -355,7 +383,6 @@ class Gym:
             ledger,
             self._changed,
             address=lambda agent: self._fleet.get(agent).url,
-            forget=lambda agent, rollout: self._fleet.get(agent).drop([rollout]),
             concurrency=self._concurrency,
             max_attempts=self._max_attempts,
             patience=self._fleet.patience,
@@ -376,19 +403,23 @@ class Gym:
 
     def _begin(self) -> None:
         """Begin a run anew: what another one has left on the servers would be taken for this one's."""
+        if dropped := self._drop_unknown():
+            sys.stderr.write(
+                f"unbroken: the run begins anew: {dropped} rollouts that another one had left on the servers are dropped\n"
+            )
+        self._begun = True
+
+    def _drop_unknown(self) -> int:
+        """Have the servers drop all rollouts that the ledger does not know; return how many there were."""
         with self._changed:
             own = set(self._ledger.ids())
         left: set[str] = set()
+        agents = self._fleet.of("agent")
         for remote in self._fleet.of("agent", "resources"):
-            agent = remote in self._fleet.of("agent")
-            left.update(s.rollout or (s.id if agent else "") for s in remote.sessions())
+            left.update(s.rollout or (s.id if remote in agents else "") for s in remote.sessions())
         gone = sorted(left - own - {""})
-        if gone:
-            self._fleet.drop(gone)
-            sys.stderr.write(
-                f"unbroken: the run begins anew: {len(gone)} rollouts that another one had left on the servers are dropped\n"
-            )
-        self._begun = True
+        self._fleet.drop(gone)
+        return len(gone)
 
     def _check_epochs(self, fenced: Fenced) -> None:
         """A server with an older epoch than it was given has lost its log, and no other trainer is to blame."""
@@ -405,6 +436,12 @@ class Gym:
         telling = self._telling
         if telling is not None:
             telling.join(self._fleet.timeout)
+            if telling.is_alive():  # what it has them drop must not be taken over half
+                raise ServerMissing(
+                    f"Servers are still being told of the last checkpoint after {self._fleet.timeout:g} s,"
+                    " and nothing is taken over before.",
+                    servers=self._held,
+                )
         error, self._untold = self._untold, None
         if isinstance(error, Fenced):
             self._check_epochs(error)

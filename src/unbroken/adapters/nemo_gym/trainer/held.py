@@ -1,6 +1,7 @@
 """What the trainer holds of one server: what the next checkpoint will carry, and from where on to ask.
 
-Not promised: media that no record names any more. They go when the segments are merged.
+Invariant: all media are held that the segments name. Not promised: media that no record names any more. They go when the
+segments are merged.
 """
 
 from __future__ import annotations
@@ -21,6 +22,15 @@ class Held:
         self._shared = b""
         self._media: dict[str, bytes] = {}
         self.since = Since()
+
+    def lacks(self, exported: Exported) -> set[str]:
+        """Return the digests of media that the records of an export name, and that are neither in it nor held.
+
+        A server gives each blob once. One that was named by nobody for a while, and so was forgotten here, would be
+        missing in the checkpoint: its server is then asked for everything.
+        """
+        named = {digest for record in exported.records for digest in Media.named(record.data)}
+        return named - self._media.keys() - exported.media.keys()
 
     @classmethod
     def of(cls, part: ServerPart, *, continued: bool) -> Held:

@@ -10,6 +10,10 @@ Invariants: an id never changes, and none is given twice; a result counts only u
 result is handed out once, and is consumed from the next capture on. So a restart gives out again exactly what was
 handed out after the checkpoint, and sends again exactly what was not finished.
 
+A training that is set back goes on in another *timeline*: servers may hold what the ledger that it left had sent under the
+ids that come next, and a policy that is not this one's made it. So ids then begin with a name drawn at random. In a run
+that was never set back the name is empty.
+
 Not promised: anything about rollouts that another ledger has sent.
 """
 
@@ -82,6 +86,7 @@ class _State(msgspec.Struct, kw_only=True):
     rewards: float = 0.0
     entries: list[Entry]
     consumed: list[str] = []
+    timeline: str = ""
 
 
 _VERSION = 1
@@ -91,6 +96,8 @@ class Ledger:
     """The rollouts of one training."""
 
     def __init__(self) -> None:
+        self.timeline = ""
+        """What the ids of new rollouts begin with."""
         self._round = 0
         self._finished = 0
         self._completed = 0
@@ -121,6 +128,7 @@ class Ledger:
         found._completed, found._rewards = state.completed, state.rewards
         found._entries = {entry.id: entry for entry in state.entries}
         found._consumed = state.consumed
+        found.timeline = state.timeline
         return found
 
     def encode(self) -> bytes:
@@ -138,6 +146,7 @@ class Ledger:
             rewards=self._rewards,
             entries=list(self._entries.values()),
             consumed=self._consumed,
+            timeline=self.timeline,
         )
         return msgspec.msgpack.encode(state)
 
@@ -168,7 +177,7 @@ class Ledger:
         number = self._round
         entries: list[Entry] = []
         for index, (row, agent) in enumerate(zip(rows, agents, strict=True)):
-            rollout = f"{number}-{index}"
+            rollout = f"{self.timeline}{number}-{index}"
             stamped = {
                 **row,
                 words.TASK_KEY: number,
@@ -239,6 +248,10 @@ class Ledger:
         entry.error, entry.response = error, response
         self._finish(entry, outcome)
         return True
+
+    def leave(self, name: str) -> None:
+        """Go on in another timeline: no rollout that is added from now on has an id that was given before."""
+        self.timeline = f"{name}."
 
     def resume(self) -> list[str]:
         """Return what is to be sent after a restart: under a new attempt, what had been sent before it."""

@@ -1,8 +1,9 @@
 """Moves a live session from one process of a resources server to another, while whoever calls it waits.
 
 The source gives it away and holds its calls back; the target takes it over, into its log; only then does the source send callers
-on. Whatever fails before the last step leaves the session where it was. Nobody has it twice: the source answers nothing
-for it in between.
+on. Whatever fails before the last step, an interruption too, leaves the session where it was: the source is told so, and
+where it cannot be told, it lets the calls go on by itself after a while. Nobody has it twice: the source answers nothing for it in
+between, and a copy at the target is addressed by nobody before the source sends callers there.
 
 Not promised: that a session can be moved whose state cannot be captured; the source refuses that one. Nor that a target with
 other settings goes on as the source would have.
@@ -10,9 +11,11 @@ other settings goes on as the source would have.
 
 from __future__ import annotations
 
-from unbroken.adapters.nemo_gym.control import Status
+import sys
+
+from unbroken.adapters.nemo_gym.control import Record, Status
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
-from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError, UnsupportedFormat
+from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError
 
 SETTLES = 3
 """So often the source is told how it ended before a person has to look."""
@@ -30,29 +33,75 @@ def migrate(source: Remote, target: Remote, session: str) -> None:
     """
     here, there = source.status(), target.status()
     _check_pair(source, here, target, there)
-    if session in {held.id for held in target.sessions() if held.status == "open"}:
+    own = {held.id: held for held in source.sessions()}.get(session)
+    copy = {held.id: held for held in target.sessions() if held.status == "open"}.get(session)
+    # One that does not go further is what an attempt has left that was broken off: the target sees to it.
+    if copy is not None and (own is None or own.status != "open" or copy.revision > own.revision):
         raise ConfigError(
             f"{target.url} has the session {session} already.",
             hint="See both with: unbroken gym sessions ADDRESS",
         )
-    if session not in {held.id for held in source.sessions()}:
+    if own is None:
         raise ConfigError(
             f"{source.url} has no session {session}.",
             hint=f"See which it has: unbroken gym sessions {source.url}",
         )
     for remote, status in ((source, here), (target, there)):
         remote.epoch = remote.epoch or status.epoch
-    record = source.surrender(session, to=target.url)
+    arrived, record = False, None
+    try:
+        record = source.surrender(session, to=target.url)
+        arrived = _received(target, session, record, source)
+        _settle(source, session, moved=True)
+    except BaseException as error:
+        # Also one that was interrupted, or whose answer did not come: else its calls would wait for nobody. A source that
+        # has refused to give it away may be giving it to somebody else, and is told nothing.
+        refused = record is None and isinstance(error, UnbrokenError) and not _is_silence(error)
+        told = arrived and isinstance(error, UnbrokenError)
+        if not refused and not told:
+            _settle_after(source, session, moved=arrived)
+        raise
+
+
+def _received(target: Remote, session: str, record: Record, source: Remote) -> bool:
+    """Have the target take the session over, and return True once it has. An answer that got lost is looked after."""
     try:
         target.receive(record.data)
-    except (Declined, ConfigError, Fenced, UnsupportedFormat):  # it has said no: the session stays
-        _settle(source, session, moved=False)
-        raise
     except ServerMissing as error:
-        if not _arrived(target, session, error):
-            _settle(source, session, moved=False)
+        if not _is_silence(error):
             raise
-    _settle(source, session, moved=True)
+        if not _has(target, session):
+            raise ServerMissing(
+                f"{error.message} The session {session} stays at {source.url}.",
+                hint=error.hint,
+                servers=error.servers,
+            ) from error
+    return True
+
+
+def _is_silence(error: UnbrokenError) -> bool:
+    """Whether no answer came, so that nobody knows whether it was done."""
+    return isinstance(error, ServerMissing) and not isinstance(error, Declined)
+
+
+def _has(target: Remote, session: str) -> bool:
+    try:
+        return session in {held.id for held in target.sessions() if held.status == "open"}
+    except UnbrokenError:
+        return False  # nobody is sent there, so whatever it has is a copy
+
+
+def _settle_after(source: Remote, session: str, *, moved: bool) -> None:
+    """Tell the source how it ended, after an error. That it cannot be told either is said beside the error."""
+    try:
+        _settle(source, session, moved=moved)
+    except (ServerMissing, Fenced) as untold:
+        if isinstance(untold, Declined):
+            return  # it holds nothing back
+        sys.stderr.write(
+            f"unbroken: {source.url} could not be told how the move of {session} ended, and lets its calls go on by"
+            f" itself after a while: {untold}\n"
+        )
 
 
 def _check_pair(source: Remote, here: Status, target: Remote, there: Status) -> None:
@@ -69,23 +118,6 @@ def _check_pair(source: Remote, here: Status, target: Remote, there: Status) -> 
             f"{source.url} is a {here.class_name} and {target.url} a {there.class_name}.",
             hint="Start the target from the source's configuration, at another port and with a log of its own.",
         )
-
-
-def _arrived(target: Remote, session: str, error: ServerMissing) -> bool:
-    """Whether a target whose answer did not come has taken the session over.
-
-    Raises:
-        ServerMissing: it cannot be asked. The session must not be opened anywhere before that is known.
-    """
-    try:
-        return session in {held.id for held in target.sessions() if held.status == "open"}
-    except UnbrokenError:
-        raise ServerMissing(
-            f"{target.url} stopped answering while it took the session {session} over; its calls wait at the source.",
-            hint="Bring the target back and look with `unbroken gym sessions` whether it has the session;"
-            " restarting the source opens it there again.",
-            servers=[target.name],
-        ) from error
 
 
 def _settle(source: Remote, session: str, *, moved: bool) -> None:

@@ -13,8 +13,6 @@ from typing import Any, TypeAlias, Union
 
 from unbroken.adapters.nemo_gym import words
 
-LOST = frozenset({"lost session", "unknown session", "bad cookie"})
-"""Refusals after which what the agent has written down leads nowhere: it has to begin anew."""
 PASSING = frozenset({"closed", "busy"})
 """Refusals that mean: not yet."""
 INFRASTRUCTURE = frozenset({408, 425, 429, 502, 503, 504})
@@ -37,12 +35,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Send it again under the next attempt. `spent`: this one counts. `anew`: the agent has to forget it first.
-    `known`: whether it is known that there is no result."""
+    """Send it again under the next attempt. `spent`: this one counts. `known`: whether it is known that there is no result.
+
+    An agent that has lost a session begins its rollout anew by itself. It is not told to forget it: another attempt may
+    have begun meanwhile."""
 
     error: str
     spent: bool = True
-    anew: bool = False
     known: bool = True
 
 
@@ -65,7 +64,7 @@ def judge(status: int, headers: Mapping[str, str], content: bytes) -> Verdict:
     if refused == "stale attempt":
         return Again(f"{refused}: {text}", spent=False)
     if refused:
-        return Again(f"{refused}: {text}", anew=refused in LOST)
+        return Again(f"{refused}: {text}")
     if status in INFRASTRUCTURE:
         return Again(f"HTTP {status}: {text}")
     if status != 200:

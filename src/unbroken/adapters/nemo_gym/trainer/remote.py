@@ -3,13 +3,15 @@
 Blocking, and may be called from several threads. What a server will not do is an error of ours: no answer in time is
 `ServerMissing`, another coordinator `Fenced`, another token `ConfigError`, another protocol `UnsupportedFormat`.
 
-Not promised: that an operation whose answer did not come was not done.
+Not promised: that an operation whose answer did not come was not done; nor that one which is given up ends on the
+second: an answer that drips is left at the first piece that comes after the time is over.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -183,14 +185,10 @@ class Remote:
         headers = {words.CONTROL: self._token, "content-type": "application/msgpack"}
         if operation not in control.FREE:
             headers[words.EPOCH] = str(self.epoch)
+        within = self._timeout if timeout is None else timeout
         try:
             with unlogged():
-                reply = self._client.post(
-                    f"{self.url}{words.PREFIX}{operation}",
-                    content=msgspec.msgpack.encode(arguments),
-                    headers=headers,
-                    timeout=self._timeout if timeout is None else timeout,
-                )
+                reply = self._posted(operation, msgspec.msgpack.encode(arguments), headers, within)
         except library.TimeoutException as error:
             raise self._missing(operation, "in time") from error
         except library.TransportError as error:
@@ -199,6 +197,9 @@ class Remote:
             raise self._refused(operation, reply)
         if reply.status_code in (502, 503, 504):
             raise self._missing(operation, f"at {self.url} (HTTP {reply.status_code})")
+        if reply.status_code == 500:
+            said = f"{operation} broke there (HTTP 500): {reply.text[:200].strip() or 'no text'}"
+            raise Declined(self.name, control.Refusal(kind="other", error=said))
         if reply.status_code != 200 or "msgpack" not in reply.headers.get("content-type", ""):
             raise ConfigError(
                 f"The server {self.name} at {self.url} is one of NeMo Gym that keeps no checkpoints.",
@@ -211,6 +212,24 @@ class Remote:
                 f"The server {self.name} answered {operation} in words that this Unbroken does not know: {error}.",
                 hint="Use the same Unbroken on both sides.",
             ) from error
+
+    def _posted(
+        self, operation: str, content: bytes, headers: Mapping[str, str], within: float
+    ) -> httpx.Response:
+        """Return the whole answer. httpx bounds each read of it, which an answer in small pieces would stretch for ever."""
+        deadline = time.monotonic() + within
+        url = f"{self.url}{words.PREFIX}{operation}"
+        with self._client.stream("POST", url, content=content, headers=headers, timeout=within) as reply:
+            pieces: list[bytes] = []
+            for piece in reply.iter_bytes():
+                pieces.append(piece)
+                if time.monotonic() > deadline:
+                    raise self._missing(operation, "in time")
+        library = http()
+        whole: httpx.Response = library.Response(
+            reply.status_code, headers=_undecoded(reply.headers), content=b"".join(pieces)
+        )
+        return whole
 
     def _missing(self, operation: str, how: str) -> ServerMissing:
         return ServerMissing(
@@ -230,3 +249,10 @@ class Remote:
         if refusal.kind == "format":
             return UnsupportedFormat(said, hint="Use the same Unbroken on both sides.")
         return Declined(self.name, refusal)
+
+
+def _undecoded(headers: httpx.Headers) -> list[tuple[str, str]]:
+    """Return the headers of an answer that was decoded already."""
+    return [
+        (k, v) for k, v in headers.multi_items() if k.lower() not in {"content-encoding", "transfer-encoding"}
+    ]

@@ -4,16 +4,25 @@ Servers that all go on from their own logs, at or beyond the checkpoint, keep wh
 find it again. If one cannot, all get the checkpoint's records, which they read and judge before anything is put in
 place: an agent that has written down more calls than its resources server knows of would never make them again.
 
+A training that goes back behind a checkpoint that was committed, or that goes on with other settings, leaves what it has
+begun since: its rollouts get ids of their own from there on, and the servers drop what the checkpoint does not know. Else the
+results of another policy would be trained on.
+
 Not promised: a way back for servers once the first of them has put records in place.
 """
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.control import Recovery, Status
 from unbroken.adapters.nemo_gym.trainer import cut
 from unbroken.adapters.nemo_gym.trainer.gym import SHOWN, Gym
@@ -22,7 +31,7 @@ from unbroken.adapters.nemo_gym.trainer.ledger import Ledger
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, ServerPart, Setting
 
 if TYPE_CHECKING:
-    from unbroken.state.graft import Graft
+    from unbroken.state.graft import Difference, Graft
 
 SETTINGS = "servers"
 """The key at which a server's other configuration is told, and by which it is allowed."""
@@ -36,11 +45,18 @@ class Restoration:
     payload: Payload
     ledger: Ledger
     statuses: dict[str, Status]
+    differences: Sequence[Difference]
+    """What the whole plan has found, once it is carried out."""
     put_back: list[str] = field(default_factory=list[str])
     """Servers that get the checkpoint's records."""
+    leaves: str = ""
+    """Why what was begun after the checkpoint must not be used; empty: it may."""
 
     def carry_out(self) -> None:
         """Put records in place, go on from the ledger, and open all servers."""
+        leaves = self.leaves
+        if kept := [d.place for d in self.differences if d.level == "kept"]:
+            leaves = leaves or f"the settings {_few(kept)} are others than were saved"
         fleet = self.gym._fleet
         recoveries = {name: status.recovery for name, status in self.statuses.items()}
         if self.put_back:
@@ -54,7 +70,9 @@ class Restoration:
             name: Held.of(part, continued=name not in self.put_back)
             for name, part in self.payload.servers.items()
         }
-        self.gym._restored(self.ledger, held)
+        if leaves:
+            self.ledger.leave(secrets.token_hex(3))
+        self.gym._restored(self.ledger, held, leaves=leaves)
         for line in lines_of(recoveries):
             sys.stderr.write(f"unbroken: {line}\n")
 
@@ -67,22 +85,29 @@ def plan(gym: Gym, payload: Payload, graft: Graft) -> Restoration | None:
         CorruptObject: the records or the ledger cannot be read.
     """
     ledger = Ledger.decode(payload.ledger)
-    records = {name: part.records for name, part in payload.servers.items()}
+    saved = {name: part.records for name, part in payload.servers.items()}
     statuses = gym._fleet.settled()
     if not _fits(payload, statuses, graft):
         return None
     gym._connect()
-    found = Restoration(gym, payload, ledger, statuses)
-    if all(_is_further(statuses[name], part) for name, part in payload.servers.items()) and not _went_back(
-        gym, payload, records, ledger
+    found = Restoration(gym, payload, ledger, statuses, graft.differences)
+    behind = [name for name, part in payload.servers.items() if _is_committed_beyond(statuses[name], part)]
+    if behind:
+        found.leaves = f"{', '.join(behind)} knew of a later checkpoint than this one"
+    elif _are_others(payload, statuses):
+        found.leaves = "servers are configured otherwise than was saved"
+    if (
+        all(_is_further(statuses[name], part) for name, part in payload.servers.items())
+        and not any(_could_bring_back(statuses[name], saved[name]) for name in payload.servers)
+        and not _went_back(gym, payload, saved, ledger)
     ):
         return found
     for name, part in payload.servers.items():
         status = statuses[name]
-        if not (status.sessions or status.rollouts or records[name] or part.shared):
+        if not (status.sessions or status.rollouts or saved[name] or part.shared):
             continue  # there is nothing, and nothing is to come
         prepared = gym._fleet.get(name).prepare(
-            records[name],
+            saved[name],
             shared=part.shared,
             media=part.media,
             config_hash=payload.settings[name].config_hash,
@@ -108,8 +133,7 @@ def _fits(payload: Payload, statuses: dict[str, Status], graft: Graft) -> bool:
                 f" {now[name].class_name} ({now[name].role})."
             )
             fits = False
-    others = [name for name in now if name not in payload.settings]
-    others += [n for n, s in payload.settings.items() if n in now and now[n].config_hash != s.config_hash]
+    others = _are_others(payload, statuses)
     if others and not graft.keeps(SETTINGS):
         graft.note_at(
             SETTINGS, "error", f"{', '.join(sorted(others))}: new, or configured otherwise than was saved."
@@ -118,19 +142,53 @@ def _fits(payload: Payload, statuses: dict[str, Status], graft: Graft) -> bool:
     return fits
 
 
+def _are_others(payload: Payload, statuses: dict[str, Status]) -> list[str]:
+    """Return the servers that were not saved, or are configured otherwise than they were."""
+    saved = {name: setting.config_hash for name, setting in payload.settings.items()}
+    return [name for name, status in statuses.items() if saved.get(name) != status.config_hash]
+
+
 def _is_further(status: Status, part: ServerPart) -> bool:
-    """Whether a server has got as far as the checkpoint, by its own log. What a model holds is nobody's state."""
-    return status.role == "model" or (status.lineage == part.lineage and status.mark >= part.mark)
+    """Whether a server has got as far as the checkpoint, by its own log. What a model holds is nobody's state.
+
+    A process begins to count above all that a former one may have counted. So a mark that lies below that, and above what was
+    found in the log, is one of a log that has lost its end.
+    """
+    lost = status.recovered_mark < part.mark < status.first_mark
+    return status.role == "model" or (
+        status.lineage == part.lineage and status.mark >= part.mark and not lost
+    )
 
 
-def _went_back(gym: Gym, payload: Payload, records: dict[str, dict[str, bytes]], ledger: Ledger) -> bool:
+def _is_committed_beyond(status: Status, part: ServerPart) -> bool:
+    """Whether a server was told that a later checkpoint than this one is durable."""
+    return status.lineage == part.lineage and status.committed > part.mark
+
+
+def _could_bring_back(status: Status, saved: dict[str, bytes]) -> bool:
+    """Whether a server has refused a session of its log that the checkpoint holds in good state."""
+    recovery = status.recovery
+    if status.role != "resources" or recovery.source != "log":
+        return False
+    refused = [saved[one.id] for one in recovery.listed if one.tier == "refused" and one.id in saved]
+    return any(_is_open(data) for data in refused)
+
+
+def _is_open(data: bytes) -> bool:
+    try:
+        return records.session(data).status == "open"
+    except msgspec.DecodeError:
+        return False
+
+
+def _went_back(gym: Gym, payload: Payload, saved: dict[str, dict[str, bytes]], ledger: Ledger) -> bool:
     """Whether the training goes back to an older checkpoint than the servers know of: agents have dropped by now what
     it still waits for."""
     wanted = set(ledger.kept())
     for remote in gym._fleet.of("agent"):
         part: ServerPart | None = payload.servers.get(remote.name)
-        saved = wanted & records.get(remote.name, {}).keys()
-        if part is not None and saved and saved - {summary.id for summary in remote.sessions()}:
+        held = wanted & saved.get(remote.name, {}).keys()
+        if part is not None and held and held - {summary.id for summary in remote.sessions()}:
             return True
     return False
 

@@ -109,7 +109,7 @@ def test_a_state_of_the_generation_before(tmp_path: Path) -> None:
     async def scenario() -> None:
         _, ids, digests = await _two(tmp_path)
         async with running(tmp_path) as server:
-            server.participant.rewrite()
+            await server.participant.rewrite()
         log = (tmp_path / "log").read_bytes()
         opened = Log.open(tmp_path, key=log_key())
         (whole,) = [line for line in opened.lines if line.label == ids["bad"]]

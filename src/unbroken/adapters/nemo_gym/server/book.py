@@ -8,11 +8,12 @@ Not promised: any protection against two tasks that change one session at a time
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Call, Encoded, SessionRecord
+from unbroken.errors import InternalError
 
 GENERATION = 1 << 40
 """Marks of one process."""
@@ -44,7 +45,9 @@ class Book:
     _floor: int = 0
     """Of gone sessions only those are known that went after this mark."""
     _answers: dict[tuple[str, str], Call] = field(default_factory=dict[tuple[str, str], Call])
-    _media: dict[str, int] = field(default_factory=dict[str, int])
+    _media: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """Of each session, since which mark it names which. By session: whoever was given a blob for one that is gone may
+    have forgotten it with that one."""
 
     @classmethod
     def beginning(cls, *, after: int) -> Book:
@@ -68,6 +71,10 @@ class Book:
         """Return what the session's call with this id was answered, if it was."""
         return self._answers.get((session, call)) if call else None
 
+    def media_of(self, session: str) -> frozenset[str]:
+        """Return the digests of the media that a session's calls name."""
+        return frozenset(self._media.get(session, ()))
+
     def of(self, rollouts: Collection[str]) -> list[SessionRecord]:
         """Return the sessions of these rollouts."""
         wanted = frozenset(rollouts)
@@ -79,7 +86,7 @@ class Book:
     def put(self, record: SessionRecord) -> None:
         """Add a session, or put it in the place of the one of its id."""
         if record.id in self._records:
-            self._forget_answers(self._records[record.id])
+            self._forget_calls(self._records[record.id])
         self._records[record.id] = record
         self._gone.pop(record.id, None)
         for call in record.calls:
@@ -94,7 +101,13 @@ class Book:
         self.touch(record.id)
 
     def set_state(self, record: SessionRecord, state: Encoded | None) -> None:
-        """Keep the state after the session's newest call."""
+        """Keep the state after the session's newest call.
+
+        Raises:
+            InternalError: the record is not in here, or not any more.
+        """
+        if self._records.get(record.id) is not record:
+            raise InternalError(f"The state of the session {record.id} was to be kept, which is not here.")
         record.state = state
         record.state_revision = -1 if state is None else record.revision
         self.touch(record.id)
@@ -108,7 +121,7 @@ class Book:
     def remove(self, session: str) -> None:
         """A session is not kept any more."""
         record = self._records.pop(session)
-        self._forget_answers(record)
+        self._forget_calls(record)
         del self._changed[session]
         self.mark += 1
         self._gone[session] = self.mark
@@ -135,7 +148,12 @@ class Book:
         return Changes(
             records=tuple(records),
             gone=() if complete else tuple(session for session, at in self._gone.items() if at > mark),
-            media=_named(records, None if complete else {d for d, at in self._media.items() if at > mark}),
+            media=frozenset(
+                digest
+                for record in records
+                for digest, at in self._media.get(record.id, {}).items()
+                if complete or at > mark
+            ),
             mark=self.mark,
             complete=complete,
         )
@@ -150,22 +168,13 @@ class Book:
         self.order = max(self.order, call.order)
         if call.id:
             self._answers[session, call.id] = call
-        self._note_media(call)
+        named = Media.named(call.arguments) | Media.named(call.result)
+        if named:
+            known = self._media.setdefault(session, {})
+            for digest in named:
+                known.setdefault(digest, self.mark + 1)
 
-    def _note_media(self, call: Call) -> None:
-        for digest in Media.named(call.arguments) | Media.named(call.result):
-            self._media.setdefault(digest, self.mark + 1)
-
-    def _forget_answers(self, record: SessionRecord) -> None:
+    def _forget_calls(self, record: SessionRecord) -> None:
+        self._media.pop(record.id, None)
         for call in record.calls:
             self._answers.pop((record.id, call.id), None)
-
-
-def _named(records: Iterable[SessionRecord], among: set[str] | None) -> frozenset[str]:
-    if among is not None and not among:
-        return frozenset()
-    named: set[str] = set()
-    for record in records:
-        for call in record.calls:
-            named |= Media.named(call.arguments) | Media.named(call.result)
-    return frozenset(named if among is None else named & among)

@@ -4,8 +4,8 @@ A call waits at the door, then for its session; it is refused where the session 
 newer; it is answered from the record where its id was answered before; else it is executed, and answered once the log is durable.
 Executing goes on when the client has gone: who asks again with the same id gets that answer.
 
-Not promised: order between calls of different sessions (of one session they run one at a time), headers of an answer that is
-given again beside its type and cookies, and answers in pieces: each is sent when it is complete.
+Not promised: order between calls of different sessions (of one session they run one at a time), and answers in pieces: each is
+sent when it is complete.
 """
 
 from __future__ import annotations
@@ -25,11 +25,29 @@ from unbroken.adapters.nemo_gym.records import Began, Call, Ended, SessionRecord
 from unbroken.adapters.nemo_gym.server.identity import Named
 from unbroken.adapters.nemo_gym.server.migration import Migrations
 from unbroken.adapters.nemo_gym.server.participant import Participant
-from unbroken.adapters.nemo_gym.server.recovery import VERIFY
+from unbroken.adapters.nemo_gym.server.recovery import VERIFY, call_of
 from unbroken.adapters.nemo_gym.server.redo import answered
 from unbroken.adapters.nemo_gym.serving.asgi import Reply, Scope, header
 from unbroken.errors import StoreError, UnbrokenError
 
+_NOT_KEPT = frozenset(
+    [
+        "content-type",
+        "set-cookie",
+        "content-length",
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "date",
+        "server",
+    ]
+)
+"""Headers of an answer that are kept elsewhere, or are of one connection, one process or one moment."""
 _STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "other": 500}
 
 
@@ -123,11 +141,11 @@ class Calls:
         session = request.named.session
         what = InFlight(path=request.path, id=request.id, rollout=request.rollout, session=session)
         while True:
-            await self._migrations.settled(session)
+            await self._migrations.settled(session, what)
             async with self._of.gate.passing(what):
                 self._of.check()
                 self._check_attempt(request)
-                if (found := self._recorded(request)) is not None:
+                if (found := await self._recorded(request)) is not None:
                     return Outcome(found)
                 if self._of.capability == "stateless":
                     return await self._without_state(request)
@@ -157,11 +175,12 @@ class Calls:
                 names=(record.id,),
             )
 
-    def _recorded(self, request: _Request) -> Reply | None:
+    async def _recorded(self, request: _Request) -> Reply | None:
+        """Return the answer to a call that is not executed. None, at once: it is."""
         session = request.named.session
         call = self._of.book.answer(session, request.id)
         if call is not None:
-            return self._replayed(call)
+            return await self._replayed(call)
         record = self._of.book.get(session)
         if record is None:
             self._check_known(request)
@@ -195,8 +214,8 @@ class Calls:
             names=() if named.fresh else (named.session,),
         )
 
-    def _replayed(self, call: Call) -> Reply:
-        reply = Reply(call.status, _headers(call), self._of.media.lower(call.result))
+    async def _replayed(self, call: Call) -> Reply:
+        reply = Reply(call.status, _headers(call), await self._of.media.lower_aside(call.result))
         reply.headers.append((words.REPLAYED.encode(), b"1"))
         return reply
 
@@ -205,10 +224,11 @@ class Calls:
         # Once more: what was known before the lock may have changed while somebody else had it.
         self._of.check()
         self._check_attempt(request)
-        if (found := self._recorded(request)) is not None:
+        if (found := await self._recorded(request)) is not None:
             return Outcome(found), 0
+        arguments = await self._of.media.lift_aside(request.body)
         record = self._record(request)
-        began = self._lifted(self._began(request, record))
+        began = self._began(request, record, arguments)
         self._of.write(record.id, began)  # not waited for: without its end it only tells that there was one
         self._of.pending[began.number] = began
         try:
@@ -231,7 +251,7 @@ class Calls:
         self._of.states.know(session)
         return record
 
-    def _began(self, request: _Request, record: SessionRecord) -> Began:
+    def _began(self, request: _Request, record: SessionRecord, arguments: bytes) -> Began:
         of, scope = self._of, request.scope
         of.number += 1
         return Began(
@@ -243,40 +263,49 @@ class Calls:
             method=scope["method"],
             path=request.path,
             query=scope.get("query_string", b"").decode("latin-1"),
-            arguments=request.body,
+            arguments=arguments,
             headers=of.identity.kept(scope, request.named),
             started=time.time(),
         )
-
-    def _lifted(self, began: Began) -> Began:
-        return msgspec.structs.replace(began, arguments=self._of.media.lift(began.arguments))
 
     async def _executed(self, request: _Request, began: Began) -> tuple[Outcome, Ended]:
         of = self._of
         since = time.monotonic()
         scope = of.identity.told(request.scope, request.named)
         reply, raised = await answered(of.app, scope, request.body)
+        # Its place among the calls is taken now: others may be answered while its images are written.
+        of.book.order += 1
+        order, seconds = of.book.order, round(time.monotonic() - since, 6)
+        result = await self._lifted(reply.body)
         ended = Ended(
             number=began.number,
             session=began.session,
             status=reply.status,
-            result=reply.body,
+            result=result,
             content_type=reply.header("content-type"),
             cookies=reply.cookies(),
+            answer_headers=_kept_headers(reply),
             revision=0,
-            order=of.book.order + 1,
-            seconds=round(time.monotonic() - since, 6),
+            order=order,
+            seconds=seconds,
         )
         return Outcome(reply, raised), ended
 
+    async def _lifted(self, body: bytes) -> bytes:
+        """Return the body of a call that was executed without its images. If they cannot be kept, the server is closed."""
+        try:
+            return await self._of.media.lift_aside(body)
+        except StoreError as error:
+            self._of.failure = self._of.failure or error
+            raise
+
     def _add(self, record: SessionRecord, began: Began, ended: Ended) -> int:
         """Put an answered call into log and book; return its ticket."""
-        result = self._of.kept(lambda: self._of.media.lift(ended.result))
-        ended = msgspec.structs.replace(ended, revision=record.revision + 1, result=result)
+        ended = msgspec.structs.replace(ended, revision=record.revision + 1)
         ticket = self._of.write(record.id, ended)
         if record.id not in self._of.book:
             self._of.book.put(record)
-        self._of.book.add(record, _call(began, ended))
+        self._of.book.add(record, call_of(began, ended))
         return ticket
 
     async def _without_state(self, request: _Request) -> Outcome:
@@ -287,7 +316,7 @@ class Calls:
         of = self._of
         of.states.know(request.named.session)
         record = of.book.get(request.named.session) or SessionRecord(id=request.named.session)
-        began = self._began(request, record)
+        began = self._began(request, record, request.body)
         outcome, ended = await self._executed(request, began)
         of.states.digest(
             record.id
@@ -296,8 +325,8 @@ class Calls:
         if is_stateless and not (request.path == VERIFY and request.id):
             of.states.remove(record.id)
             return outcome
+        began = msgspec.structs.replace(began, arguments=await self._lifted(began.arguments))
         record = self._record(request)
-        began = of.kept(lambda: self._lifted(began))
         of.write(record.id, began)
         ticket = self._add(record, began, ended)
         if is_stateless:
@@ -353,24 +382,12 @@ def _again(outcome: Outcome) -> Outcome:
 
 def _headers(call: Call) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", call.content_type.encode("latin-1"))] if call.content_type else []
+    headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in call.answer_headers]
     headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in call.cookies]
     return headers
 
 
-def _call(began: Began, ended: Ended) -> Call:
-    return Call(
-        id=began.id,
-        method=began.method,
-        path=began.path,
-        query=began.query,
-        arguments=began.arguments,
-        status=ended.status,
-        result=ended.result,
-        content_type=ended.content_type,
-        cookies=ended.cookies,
-        headers=began.headers,
-        revision=ended.revision,
-        order=ended.order,
-        started=began.started,
-        seconds=ended.seconds,
-    )
+def _kept_headers(reply: Reply) -> tuple[tuple[str, str], ...]:
+    """Return the headers that belong to the answer, and not to the connection that it was given on."""
+    named = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in reply.headers)
+    return tuple((name, value) for name, value in named if name not in _NOT_KEPT)

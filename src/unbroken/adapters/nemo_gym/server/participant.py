@@ -15,13 +15,15 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from unbroken.adapters.nemo_gym import control, records
-from unbroken.adapters.nemo_gym.control import Capability, Phase, Recovery, Refuses
+from unbroken.adapters.nemo_gym.control import Capability, InFlight, Phase, Recovery, Refuses
 from unbroken.adapters.nemo_gym.log import Line, Log
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.options import Options
@@ -29,6 +31,8 @@ from unbroken.adapters.nemo_gym.records import (
     Began,
     Entry,
     Gone,
+    Marked,
+    Saved,
     SessionRecord,
     Shared,
     Started,
@@ -56,6 +60,14 @@ _QUICK = 0.005
 """What sessions share is written beside the state of a session as long as it has not more bytes, and is not longer looked for."""
 
 
+@dataclass(slots=True)
+class _Turn:
+    """The lock of one session, for as long as somebody has it or waits for it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
 class Participant:
     """A resources server and all that is kept of it. `begin` opens its log, `restore` brings it back."""
 
@@ -77,6 +89,12 @@ class Participant:
         self.epoch = 0
         self.run = ""
         self.number = 0
+        self.saved = 0
+        """The highest mark that a trainer has called durable."""
+        self.marked = 0
+        """The highest mark that was given to one."""
+        self.recovered_mark = 0
+        """That mark, as far as this process has found it in its log."""
         self.pending: dict[int, Began] = {}
         """Calls that are being executed: a log that is rewritten meanwhile has to say so."""
         self.recovery = Recovery()
@@ -84,9 +102,13 @@ class Participant:
         self.ambient: dict[str, Any] = {}
         """What every request has in its scope from the application around it."""
         self.restored = asyncio.Event()
+        """Not set while sessions are being brought back. Whoever needs them waits."""
+        self.turn = asyncio.Lock()
+        """Held by whoever reads all sessions, or adds, removes or replaces any for a trainer. A session's own lock is taken before it."""
+        self._redo: Redo | None = None
         self.began_stateless = False
         self._log: Log | None = None
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, _Turn] = {}
         self._sizes: dict[str, int] = {}
         self._shared_is_cheap = True
         self.shared: Shared | None = None
@@ -133,6 +155,18 @@ class Participant:
         if self.failure is not None:
             raise Refuses("closed", f"This server stays closed: {self.failure}")
 
+    def fail(self, error: BaseException, *, doing: str) -> None:
+        """Close the server for good. What it holds is not what it should; its log is, and a restart goes on from it."""
+        if not isinstance(error, UnbrokenError):
+            _LOGGER.error("unbroken: %s failed while %s", self._name, doing, exc_info=error)
+            error = InternalError(
+                f"The server failed while {doing}: {error!r}.",
+                hint="Start it again: it comes back from its log as it was before.",
+            )
+        self.failure = self.failure or error
+        self.phase = "closed"
+        self.gate.close()
+
     def close(self) -> None:
         """Close the log. What is under way is not answered any more."""
         self.gate.close()
@@ -174,6 +208,8 @@ class Participant:
         self.epoch, self.run, self.number = plan.epoch, plan.run, plan.number
         self.book = Book.beginning(after=plan.mark)
         self.book.order = plan.order
+        self.saved = plan.saved
+        self.marked = self.recovered_mark = max(plan.marked, plan.saved)
         self.shared = plan.shared[-1] if plan.shared else None
         restored = await self.bring_back(plan.sessions, plan.shared)
         ticket = self.write("", self.started())
@@ -198,10 +234,19 @@ class Participant:
     async def bring_back(self, comebacks: list[Comeback], shared: list[Shared]) -> Restored:
         """Make these sessions live, and put them into the book."""
         redo = Redo(self.app, self.identity, self.media, ambient=self.ambient)
-        restored = await Restoring(self.states, redo, earlier=self.log.previous).run(comebacks, shared)
+        self._redo = redo
+        try:
+            restored = await Restoring(self.states, redo, earlier=self.log.previous).run(comebacks, shared)
+        finally:
+            self._redo = None
         for record in restored.records:
             self.book.put(record)
         return restored
+
+    def in_flight(self) -> tuple[InFlight, ...]:
+        """Return the calls that are being executed, also those that are executed again to bring a session back."""
+        again = None if self._redo is None else self._redo.under_way()
+        return self.gate.in_flight() if again is None else (again, *self.gate.in_flight())
 
     def started(self) -> Started:
         """Return the entry that says who writes the log from here on."""
@@ -215,11 +260,28 @@ class Participant:
             versions=versions(),
             epoch=self.epoch,
             mark=self.book.begun,
+            committed=self.saved,
         )
 
     def open(self) -> None:
         self.phase = "open"
         self.gate.open()
+
+    # What a trainer has.
+
+    def mark_given(self, mark: int) -> int:
+        """Note that a trainer is given all changes up to `mark`; return the ticket, 0 if that was known."""
+        if mark <= self.marked:
+            return 0
+        self.marked = mark
+        return self.write("", Marked(mark=mark))
+
+    def mark_saved(self, mark: int) -> int:
+        """Note that all changes up to `mark` are in a durable checkpoint; return the ticket, 0 if that was known."""
+        if not self.saved < mark <= self.book.mark:
+            return 0
+        self.saved = mark
+        return self.write("", Saved(mark=mark))
 
     # Sessions.
 
@@ -233,12 +295,26 @@ class Participant:
         and the like from the outset, what can be read out is not all there is."""
         return not self._by_replay and self.capability not in {"drain_only", "restart_only"}
 
-    def lock(self, session: str) -> asyncio.Lock:
-        """Return the lock under which a session is used."""
-        return self._locks.setdefault(session, asyncio.Lock())
+    @asynccontextmanager
+    async def lock(self, session: str) -> AsyncGenerator[None]:
+        """Have a session to oneself for as long as the block runs."""
+        turn = self._turns.setdefault(session, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[session]
 
     def save_state(self, record: SessionRecord) -> int:
-        """Read out a session's state and append it to the log; return the ticket, 0 if it has none that can be had."""
+        """Read out a session's state and append it to the log; return the ticket, 0 if it has none that can be had.
+
+        Nothing is done for a session that was removed meanwhile: a line of it would bring it back.
+        """
+        if self.book.get(record.id) is not record:
+            return 0
         state = self.states.capture(record.id) if self._has_states else None
         self.book.set_state(record, state)
         if state is None:
@@ -265,13 +341,19 @@ class Participant:
         record.status = "retired"
         return self.write(record.id, Whole(record=record))
 
+    def give_up(self, record: SessionRecord, reason: str) -> int:
+        """Free all of a session but its name: it is lost, for `reason`; return the ticket."""
+        self.states.remove(record.id)
+        lost = lost_one(record, reason)
+        self.book.put(lost)
+        _LOGGER.warning("unbroken: session %s of %s is lost: %s", record.id, self._name, reason)
+        return self.write(record.id, Whole(record=lost))
+
     def remove(self, session: str) -> int:
         """Free all of a session; return the ticket."""
         self.states.remove(session)
         self.book.remove(session)
         self._sizes.pop(session, None)
-        if (lock := self._locks.get(session)) is not None and not lock.locked():
-            del self._locks[session]
         return self.write(session, Gone(session=session))
 
     def forget(self) -> None:
@@ -280,8 +362,8 @@ class Participant:
             self.states.remove(record.id)
         self.book = Book.beginning(after=self.book.mark)
         self.lineage = uuid.uuid4().hex
+        self.saved = self.marked = self.recovered_mark = 0
         self._sizes.clear()
-        self._locks.clear()
 
     def encoded(self, record: SessionRecord) -> bytes:
         """Return a session's record as it travels."""
@@ -295,14 +377,22 @@ class Participant:
     def is_long(self) -> bool:
         return self.log.size > 2 * sum(self._sizes.values()) + _SLACK
 
-    def rewrite(self) -> None:
-        """Put a log of what lives in the place of the log."""
-        self.kept(lambda: self.log.rewrite(self._lines()))
+    async def rewrite(self) -> None:
+        """Put a log of what lives in the place of the log, while others go on."""
+        try:
+            await self.log.rewrite_aside(self._lines())
+        except StoreError as error:
+            self.failure = self.failure or error
+            raise
 
     def _lines(self) -> Iterator[Line]:
         yield Line("", records.encode(self.started()))
         if self.run:
             yield Line("", records.encode(records.Adopted(epoch=self.epoch, run=self.run)))
+        if self.saved:
+            yield Line("", records.encode(Saved(mark=self.saved)))
+        if self.marked:
+            yield Line("", records.encode(Marked(mark=self.marked)))
         if self.shared is not None:
             yield Line("", records.encode(self.shared))
         for record in self.book:
@@ -321,6 +411,18 @@ class Participant:
     @property
     def _name(self) -> str:
         return str(getattr(self.server.config, "name", "") or type(self.server).__name__)
+
+
+def lost_one(record: SessionRecord, reason: str) -> SessionRecord:
+    """Return what is kept of a session that is lost: whose it was, and why."""
+    return SessionRecord(
+        id=record.id,
+        rollout=record.rollout,
+        attempt=record.attempt,
+        revision=record.revision,
+        status="refused",
+        reason=reason,
+    )
 
 
 def versions() -> dict[str, str]:

@@ -25,6 +25,8 @@ from unbroken.adapters.nemo_gym.records import (
     Encoded,
     Ended,
     Gone,
+    Marked,
+    Saved,
     SessionRecord,
     Shared,
     Started,
@@ -33,6 +35,27 @@ from unbroken.adapters.nemo_gym.records import (
 )  # fmt: skip
 
 VERIFY = "/verify"
+
+
+def call_of(began: Began, ended: Ended) -> Call:
+    """Return the call of which these are the beginning and the end."""
+    return Call(
+        id=began.id,
+        method=began.method,
+        path=began.path,
+        query=began.query,
+        arguments=began.arguments,
+        status=ended.status,
+        result=ended.result,
+        content_type=ended.content_type,
+        cookies=ended.cookies,
+        headers=began.headers,
+        answer_headers=ended.answer_headers,
+        revision=ended.revision,
+        order=ended.order,
+        started=began.started,
+        seconds=ended.seconds,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +79,15 @@ class Comeback:
 
 @dataclass(slots=True)
 class Plan:
-    """All that a log amounts to. `number` and `order` are the highest in use; `shared` has the newest last."""
+    """All that a log amounts to. `number` and `order` are the highest in use; `shared` has the newest last. `mark` is where its
+    last process began to count, `marked` and `saved` the highest marks that were given, and called durable."""
 
     lineage: str = ""
     epoch: int = 0
     run: str = ""
     mark: int = 0
+    marked: int = 0
+    saved: int = 0
     number: int = 0
     order: int = 0
     sessions: list[Comeback] = field(default_factory=list[Comeback])
@@ -95,6 +121,8 @@ class _Reading:
         """Calls without an answer so far, and which revision it would have made."""
         self.of_earlier: set[int] = set()
         """Numbers of those that an earlier process had begun."""
+        self.gone: set[str] = set()
+        """Sessions that were removed, and did not begin again."""
 
     def take(self, line: Line) -> None:
         try:
@@ -110,18 +138,26 @@ class _Reading:
                 self._raise_attempt(entry)
             case Ended():
                 self._ended(entry)
+            case State() if entry.session in self.gone:
+                pass  # read out while it was being removed
             case State():
                 self._of(entry.session).states.append((entry.revision, entry.state))
             case Whole():
                 self._whole(entry.record)
             case Gone():
                 self.found.pop(entry.session, None)
+                self.gone.add(entry.session)
             case Shared():
                 self.plan.shared.append(entry)
             case Started():
                 self.plan.lineage, self.plan.mark = entry.lineage, entry.mark
                 self.plan.epoch = max(self.plan.epoch, entry.epoch)
+                self.plan.saved = max(self.plan.saved, entry.committed)
                 self.of_earlier.update(self.pending)
+            case Saved():
+                self.plan.saved = max(self.plan.saved, entry.mark)
+            case Marked():
+                self.plan.marked = max(self.plan.marked, entry.mark)
             case Adopted():
                 self.plan.epoch, self.plan.run = entry.epoch, entry.run
             case _:
@@ -138,6 +174,7 @@ class _Reading:
             found.record.rollout = found.record.rollout or began.rollout
 
     def _ended(self, ended: Ended) -> None:
+        self.gone.discard(ended.session)
         found = self._of(ended.session)
         found.record.revision = max(found.record.revision, ended.revision)
         self.plan.order = max(self.plan.order, ended.order)
@@ -146,24 +183,10 @@ class _Reading:
             return
         began, _ = self.pending.pop(ended.number)
         self._raise_attempt(began)
-        found.calls[ended.revision] = Call(
-            id=began.id,
-            method=began.method,
-            path=began.path,
-            query=began.query,
-            arguments=began.arguments,
-            status=ended.status,
-            result=ended.result,
-            content_type=ended.content_type,
-            cookies=ended.cookies,
-            headers=began.headers,
-            revision=ended.revision,
-            order=ended.order,
-            started=began.started,
-            seconds=ended.seconds,
-        )
+        found.calls[ended.revision] = call_of(began, ended)
 
     def _whole(self, record: SessionRecord) -> None:
+        self.gone.discard(record.id)
         found = self._of(record.id)
         self.plan.order = max(self.plan.order, *(call.order for call in record.calls), 0)
         found.calls = {call.revision: call for call in record.calls}

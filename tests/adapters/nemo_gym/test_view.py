@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import zstandard
 
 from tests.adapters.nemo_gym.layered_examples import (
     DIGEST,
@@ -20,6 +21,7 @@ from tests.adapters.nemo_gym.layered_examples import (
 from tests.repo.states import meta
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
 from unbroken.adapters.nemo_gym.records import Encoded, SessionRecord
+from unbroken.adapters.nemo_gym.view import sessions
 from unbroken.adapters.nemo_gym.view.layers import layered
 from unbroken.errors import CorruptObject, UnsupportedFormat
 from unbroken.state.nodes import Coded, Dict
@@ -295,3 +297,35 @@ def test_what_cannot_be_read_is_said_in_our_words(broken: Component) -> None:
 def test_a_server_that_is_neither_known_to_the_ledger_nor_has_records_is_told() -> None:
     told = layered(component({}, of={"idle": status("resources", "idle", "Idle")}, told=b""), None)
     assert list(told.resources) == ["idle"]
+
+
+def packed(data: bytes) -> object:
+    return sessions.context(Encoded(form="json", data=data, digest="d", seal=b"", packed=True))
+
+
+def test_a_packed_state_is_shown() -> None:
+    assert packed(zstandard.ZstdCompressor().compress(b'{"a": 1}')) == {"a": 1}
+
+
+def test_a_state_that_would_fill_the_memory_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents are made of what nobody has checked a seal of."""
+    lying = b"\x28\xb5\x2f\xfd\xe0" + (1 << 45).to_bytes(8, "little") + b"\x01\x00\x00"
+    assert packed(lying) == {
+        "$object": [],
+        "digest": "d",
+        "bytes": 16,
+        "unreadable": "it would be larger than 256 MiB",
+    }
+    monkeypatch.setattr(sessions, "MOST", 1 << 20)
+    true = zstandard.ZstdCompressor().compress(b"0" * (2 << 20))
+    silent = zstandard.ZstdCompressor(write_content_size=False).compress(b"0" * (2 << 20))
+    for bomb in (true, silent):
+        found = packed(bomb)
+        assert isinstance(found, dict)
+        assert found["unreadable"] == "it would be larger than 1 MiB"
+
+
+def test_a_state_that_is_nested_without_end_is_named() -> None:
+    found = sessions.context(Encoded(form="json", data=b"[" * 100_000, digest="d", seal=b""))
+    assert isinstance(found, dict)
+    assert found["$object"] == []

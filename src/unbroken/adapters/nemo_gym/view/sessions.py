@@ -20,6 +20,9 @@ from unbroken.adapters.nemo_gym.view import bodies
 
 VERIFY, STEP = "/verify", "/step"
 OBJECT = "$object"
+MOST = 256 << 20
+"""Bytes of a state that a document shows. What was written by ours says its size, so one that does not is not shown."""
+WINDOW = 1 << 27
 _BOOKKEEPING = "_"
 """Keys that begin so name the rollout, and are no score."""
 
@@ -90,14 +93,30 @@ def scores(calls: list[Call]) -> VerificationScores:
 
 
 def context(state: Encoded) -> Any:
-    """Return the state as plain data if it is JSON, else the names of its classes, its digest and its size."""
+    """Return the state as plain data if it is JSON, else the names of its classes, its digest and its size.
+
+    Of one that cannot be read, or would be larger than `MOST`, it is said why.
+    """
     if state.form == "json":
         try:
-            data = zstandard.ZstdDecompressor().decompress(state.data) if state.packed else state.data
-            return finite(msgspec.json.decode(data))
-        except (zstandard.ZstdError, msgspec.DecodeError) as error:
+            return finite(msgspec.json.decode(_unpacked(state)))
+        except (zstandard.ZstdError, msgspec.DecodeError, RecursionError, ValueError) as error:
             return {OBJECT: [], "digest": state.digest, "bytes": len(state.data), "unreadable": str(error)}
     return {OBJECT: list(state.classes), "digest": state.digest, "bytes": len(state.data)}
+
+
+def _unpacked(state: Encoded) -> bytes:
+    """Return the state's JSON. Nobody has checked a seal here: what it says of its size is not believed.
+
+    Raises:
+        ValueError: it is larger than `MOST`, or does not say how large it is.
+    """
+    if not state.packed:
+        return state.data
+    size = zstandard.frame_content_size(state.data)  # memory would be taken for whatever stands there
+    if not 0 <= size <= MOST:
+        raise ValueError(f"it would be larger than {MOST >> 20} MiB")
+    return zstandard.ZstdDecompressor(max_window_size=WINDOW).decompress(state.data, max_output_size=MOST)
 
 
 def finite(value: Any) -> Any:

@@ -75,3 +75,11 @@ def test_files_become_config_paths() -> None:
 def test_what_no_file_could_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="JSON"):
         configuration.plain({"res": object()})
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("10.0.0.7", "http://10.0.0.7:12001"), ("::1", "http://[::1]:12001"), ("node", "http://node:12001")],
+)
+def test_an_address_of_ipv6_stands_in_brackets(host: str, address: str) -> None:
+    assert Instance("res", "resources_servers", "x", "app.py", host, 12001).address == address

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,17 @@ def test_a_python_that_is_not_there_is_told_and_the_directory_is_free_again(tmp_
             servers.start()
     with pytest.raises(ConfigError, match="No such file"):
         Servers("a.yaml", directory=tmp_path, python=str(tmp_path / "python")).start()
+
+
+def test_the_directory_is_its_owners(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(ConfigError):
+            Servers(CONFIG, directory=tmp_path / "a" / "gym", python=str(tmp_path / "python")).start()
+    finally:
+        os.umask(before)
+    made = tmp_path / "a" / "gym"
+    for path in (made, made / ".launch"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+    for path in (made / ".launch").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path

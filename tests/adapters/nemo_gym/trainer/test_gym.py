@@ -16,6 +16,7 @@ import pytest
 
 import unbroken
 from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.trainer.addresses import servers_of
 from unbroken.errors import ConfigError, Fenced, ServerMissing
 from unbroken.nemo_gym import Gym, RolloutWarning
 
@@ -266,6 +267,13 @@ def test_servers_are_found_in_the_configuration_of_nemo_gym() -> None:
         Gym.from_config({"head_server": {}}, token=TOKEN)
     with pytest.raises(ConfigError, match="res has no host or port"):
         Gym.from_config({"res": {"resources_servers": {"counter": {"host": "h"}}}}, token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("fd00::7", "http://[fd00::7]:1"), ("::", "http://[::1]:1"), ("node", "http://node:1")]
+)
+def test_an_address_of_ipv6_stands_in_brackets(host: str, url: str) -> None:
+    assert servers_of({"res": {"resources_servers": {"x": {"host": host, "port": 1}}}}) == {"res": url}
 
 
 def test_servers_are_found_by_the_head_server() -> None:

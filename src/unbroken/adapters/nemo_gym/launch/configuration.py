@@ -45,7 +45,8 @@ class Instance:
 
     @property
     def address(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host  # IPv6
+        return f"http://{host}:{self.port}"
 
 
 def plain(source: Source) -> Plain:

@@ -113,15 +113,15 @@ def _drawn(
 
 
 def _check_free(instance: Instance, taken: Collection[int], *, after_kill: bool) -> None:
-    assert instance.port is not None
-    if instance.port in taken:
+    port = instance.port or 0
+    if port in taken:
         raise ConfigError(
-            f"The port {instance.port} of {instance.name} is that of another server, too.",
+            f"The port {port} of {instance.name} is that of another server, too.",
             hint="Give it another one.",
         )
     free = becomes_free if after_kill else is_free
-    if not free(instance.host, instance.port):
+    if not free(instance.host, port):
         raise ConfigError(
-            f"The port {instance.port} of {instance.name} is taken on {instance.host}.",
+            f"The port {port} of {instance.name} is taken on {instance.host}.",
             hint="End what listens there, or give another port.",
         )

@@ -131,8 +131,14 @@ def _write(
 def _copy_configurations(paths: Sequence[str], *, target: Path, home: Path) -> None:
     """Copy the user's own configuration files that are named relative to where he stands."""
     for path in paths:
-        source = home / path
-        if Path(path).is_absolute() or not source.is_file() or (target / path).exists():
+        source, copy = home / path, Path(os.path.normpath(target / path))
+        if Path(path).is_absolute() or not source.is_file() or copy.exists():
             continue
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target / path)
+        if target not in copy.parents:
+            sys.stderr.write(
+                f"unbroken: {path} lies outside of where you stand and is not copied; name it to ng_run by its full path,"
+                f" {source.resolve()}\n"
+            )
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)

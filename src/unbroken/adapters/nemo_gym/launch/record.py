@@ -51,7 +51,8 @@ class Record:
         """Put it in the place of the former one."""
         said = {"ports": self.ports, "processes": {name: asdict(one) for name, one in self.processes.items()}}
         temporary = self.path.with_suffix(".part")
-        temporary.write_text(json.dumps(said, indent=1))
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(said, file, indent=1)
         os.replace(temporary, self.path)
 
     def end_stale(self, directory: Path) -> list[str]:

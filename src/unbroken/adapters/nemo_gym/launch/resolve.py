@@ -23,13 +23,17 @@ from unbroken.adapters.nemo_gym.launch.configuration import HEAD, Plain
 from unbroken.errors import ConfigError
 
 MODULE = "unbroken.adapters.nemo_gym.launch.resolve"
+WITHIN = 300.0
+"""Seconds that reading a configuration may take, the import of NeMo Gym included."""
 
 
-def resolve(config: Plain, *, python: str, project: Path, environment: Mapping[str, str]) -> Plain:
-    """Return `config` with its files merged and its references followed.
+def resolve(
+    config: Plain, *, python: str, project: Path, environment: Mapping[str, str], within: float = WITHIN
+) -> Plain:
+    """Return `config` with its files merged and its references followed, in `within` seconds at most.
 
     Raises:
-        ConfigError: NeMo Gym refuses it, or that Python does not have NeMo Gym.
+        ConfigError: NeMo Gym refuses it, or that Python does not have NeMo Gym, or says nothing.
     """
     with tempfile.TemporaryDirectory(prefix="unbroken-") as directory:
         answer = Path(directory) / "answer.json"
@@ -42,7 +46,13 @@ def resolve(config: Plain, *, python: str, project: Path, environment: Mapping[s
                 env={**environment, "WANDB_MODE": "disabled"},
                 capture_output=True,
                 check=False,
+                timeout=within,
             )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"{python} did not read the configuration within {within:g} s.",
+                hint="Try it in a terminal: it imports NeMo Gym, which a slow disk or a missing network can hold up.",
+            ) from error
         except OSError as error:
             raise ConfigError(
                 f"{python} cannot be started: {error.strerror}.", hint="Name the Python that has NeMo Gym."

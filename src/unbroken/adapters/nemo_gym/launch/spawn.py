@@ -4,6 +4,8 @@
 there in a fraction of a second instead of seconds. Both put it into a session of its own, so that Ctrl-C is ours, and
 have the kernel kill it when this process is gone. That binds it to the *thread* that starts it: use one that lives as long.
 
+Whoever is asked and says nothing is not waited for without end.
+
 Not promised by `Preloaded`: servers whose modules cannot be forked after NeMo Gym was imported. It is an option.
 """
 
@@ -15,15 +17,18 @@ import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from unbroken.errors import ConfigError, ServerMissing
+from unbroken.errors import ConfigError, InternalError, ServerMissing
 from unbroken.repo.process import Process, identify
 
 SERVE = "unbroken.adapters.nemo_gym.launch.serve"
 PRELOADED = "unbroken.adapters.nemo_gym.launch.preloaded"
+FORKS_WITHIN = 300.0
+"""Seconds until the forking process has answered; its first answer comes when it has imported NeMo Gym."""
 
 
 class Starter(Protocol):
@@ -71,10 +76,13 @@ class Direct:
 class Preloaded:
     """One process that has NeMo Gym imported, and forks for each server. Several `Servers` may share it."""
 
-    def __init__(self, python: str, *, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, python: str, *, environment: Mapping[str, str], log: Path, within: float = FORKS_WITHIN
+    ) -> None:
         self._lock = threading.Lock()
         self._log = log
-        with open(log, "ab") as errors:
+        self._within = within
+        with private(log) as errors:
             self._process = subprocess.Popen(
                 [python, "-m", PRELOADED, str(os.getpid())],
                 env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
@@ -91,19 +99,43 @@ class Preloaded:
             "log": str(log),
         }
         with self._lock:
-            stdin, stdout = self._process.stdin, self._process.stdout
-            assert stdin is not None and stdout is not None
-            try:
-                stdin.write(json.dumps(asked).encode() + b"\n")
-                stdin.flush()
-                line = stdout.readline()
-            except BrokenPipeError:
-                line = b""
+            line = self._answered(json.dumps(asked).encode() + b"\n")
         if not line:
             raise ServerMissing(
                 "The process that starts servers is gone.", hint=f"Look at {self._log}, and start again."
             )
         return identify(int(line))
+
+    def _answered(self, request: bytes) -> bytes:
+        """Return the line that the process answers, empty if it is gone.
+
+        Raises:
+            ServerMissing: it does not answer. It is ended: what it said later would be taken for another answer.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise InternalError("The process that starts servers has no pipes.")
+        try:
+            stdin.write(request)
+            stdin.flush()
+        except BrokenPipeError:
+            return b""
+        poll = select.poll()
+        poll.register(stdout, select.POLLIN)
+        deadline = time.monotonic() + self._within
+        line = b""
+        while not line.endswith(b"\n"):
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                self._process.kill()
+                raise ServerMissing(
+                    f"The process that starts servers did not answer within {self._within:g} s.",
+                    hint=f"Look at {self._log}, and start again; without preload, each server is started by itself.",
+                )
+            piece = os.read(stdout.fileno(), 4096)
+            if not piece:
+                return b""
+            line += piece
+        return line
 
     def forget(self, process: Process) -> None:
         """Nothing to do: what is left of its children goes with the forking process."""
@@ -119,6 +151,11 @@ class Preloaded:
                     pass  # a request that it did not read any more
 
 
+def private(path: Path) -> BinaryIO:
+    """Open a file that is added to, and that only its owner may read: servers print what they were asked."""
+    return open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
+
+
 def popen(
     command: list[str], *, environment: Mapping[str, str], project: Path, output: Path
 ) -> subprocess.Popen[bytes]:
@@ -127,7 +164,7 @@ def popen(
     Raises:
         ConfigError: it cannot be started.
     """
-    with open(output, "ab") as out:
+    with private(output) as out:
         try:
             return subprocess.Popen(
                 command, cwd=project, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out,

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.exclusive import Exclusive
@@ -48,6 +49,7 @@ _GRACE_S = 5.0
 _LONGEST_PAUSE_S = 30.0
 _LOOK_S = 0.05
 _TAIL = 15
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -253,7 +255,11 @@ class Servers:
 
     def _take_directory(self) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Each by itself: `parents` makes those above with what the umask leaves.
+            if not self.directory.parent.exists():
+                self.directory.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(exist_ok=True, mode=0o700)
+            self._folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise ConfigError(
                 f"{self.directory} cannot be used: {error.strerror}.",
@@ -314,8 +320,7 @@ class Servers:
             environment = {**self._environment, CONFIG_DICT: json.dumps(self.config)}
             if one.deaths:
                 environment[words.START] = "open"  # nobody stands ready to open it
-            assert self._starter is not None
-            process = self._starter.start(
+            process = _there(self._starter).start(
                 [name], project=self._project, environment=environment, log=self.log_of(name)
             )
             one.due, one.ready, one.process = None, False, process
@@ -324,16 +329,16 @@ class Servers:
             self._record.write()
 
     def _await_something(self) -> None:
-        assert self._wake is not None
+        woken = _there(self._wake)[0]
         poll = select.poll()
-        poll.register(self._wake[0], select.POLLIN)
+        poll.register(woken, select.POLLIN)
         by_handle = {one.handle: name for name, one in self._watched.items() if one.process is not None}
         for handle in by_handle:
             poll.register(handle, select.POLLIN)
         due = [one.due for one in self._watched.values() if one.due is not None]
         timeout = max(0.0, min(due) - time.monotonic()) * 1000 if due else None
         for handle, _ in poll.poll(timeout):
-            if handle == self._wake[0]:
+            if handle == woken:
                 os.read(handle, 4096)
                 self._finish_commands()
             elif self._watched[by_handle[handle]].handle == handle:  # a command may have ended it meanwhile
@@ -366,9 +371,9 @@ class Servers:
 
     def _collect(self, one: _Watched) -> None:
         """Take in that a server has ended; what it had started goes as well."""
-        assert one.process is not None and self._starter is not None
-        kill_group(one.process)
-        self._starter.forget(one.process)
+        process = _there(one.process)
+        kill_group(process)
+        _there(self._starter).forget(process)
         os.close(one.handle)
         self._record.processes.pop(one.instance.name, None)
         one.process, one.handle = None, -1
@@ -395,9 +400,8 @@ class Servers:
     def _end_all(self) -> None:
         running = [one for one in self._watched.values() if one.process is not None]
         for one in running:
-            assert one.process is not None
             try:
-                os.kill(one.process.pid, signal.SIGTERM)
+                os.kill(_there(one.process).pid, signal.SIGTERM)
             except ProcessLookupError:
                 pass
         deadline = time.monotonic() + _GRACE_S
@@ -478,6 +482,13 @@ class Servers:
 def pause_before(deaths: int) -> float:
     """Return how many seconds a server that has died so often of late waits for its next start."""
     return 0.0 if deaths <= 1 else min(2.0 ** (deaths - 2), _LONGEST_PAUSE_S)
+
+
+def _there(value: _T | None) -> _T:
+    """Return what must be there while the thread runs."""
+    if value is None:
+        raise InternalError("The thread that starts servers lacks what it works with.")
+    return value
 
 
 def _say(text: str) -> None:

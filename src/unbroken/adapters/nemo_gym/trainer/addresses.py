@@ -10,6 +10,8 @@ from typing import Any
 from unbroken.adapters.nemo_gym.trainer.remote import http
 from unbroken.errors import ConfigError, ServerMissing
 
+_REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""Where a server is reached that listens on all addresses of this machine."""
 KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
 
 
@@ -31,8 +33,8 @@ def servers_of(config: Mapping[str, Any], *, leave_out: Collection[str] = ()) ->
                 f"The server {name} has no host or port in the configuration.",
                 hint="Fix both there, so that a restarted server is found where it was.",
             )
-        host = str(server["host"])
-        found[name] = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{server['port']}"  # noqa: S104
+        host = _REACHED.get(str(server["host"]), str(server["host"]))
+        found[name] = f"http://{f'[{host}]' if ':' in host else host}:{server['port']}"
     if not found:
         raise ConfigError(
             "There is no server in this configuration.", hint="Give NeMo Gym's global config dict."

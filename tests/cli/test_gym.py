@@ -74,7 +74,11 @@ def test_rollouts_of_an_agent_at_work(servers: tuple[Resources, Resources], tmp_
     agent = Agent("simple", resources=servers[0], model=model)
     agent.keep("7-0", RolloutRecord(id="7-0"))
     (held,) = unbroken("gym", "sessions", agent.url, "--json", cwd=tmp_path).json["sessions"]
-    assert (held["server"], held["rollout"]) == ("simple", "7-0")
+    assert (held["server"], held["rollout"], held["kind"]) == ("simple", "7-0", "rollout")
+    words = unbroken("gym", "sessions", agent.url, servers[0].url, cwd=tmp_path).out
+    assert words.splitlines()[-1] == "1 session and 1 rollout on 2 servers"
+    alone = unbroken("gym", "sessions", agent.url, cwd=tmp_path).out
+    assert alone.splitlines()[-1] == "1 rollout on 1 server"
     agent.stop()
     model.stop()
 
@@ -181,6 +185,21 @@ def test_a_session_moves_and_the_trainer_stays_the_coordinator(
     assert (list(first.kept), list(second.kept)) == ([], ["s-1"])
     assert (first.epoch, second.epoch) == (3, 0)
     assert "adopt" not in first.asked + second.asked
+
+
+def test_a_session_that_moves_may_be_named_by_the_beginning_of_its_id(
+    servers: tuple[Resources, Resources], tmp_path: Path
+) -> None:
+    first, second = servers
+    first.put("s-22", {"total": 7, "steps": 1})
+    words = ("gym", "migrate", "s", "--from", first.url, "--to", second.url)
+    several = unbroken(*words, cwd=tmp_path)
+    assert several.code == 2
+    assert "may be any of 2 sessions: s-1, s-22" in " ".join(several.err.split())
+    assert "surrender" not in first.asked
+    answer = unbroken("gym", "migrate", "s-2", "--from", first.url, "--to", second.url, cwd=tmp_path)
+    assert answer.out == f"s-22: {first.url} -> {second.url}\n"
+    assert (list(first.kept), list(second.kept)) == (["s-1"], ["s-22"])
 
 
 def test_a_session_that_the_target_refuses_stays(

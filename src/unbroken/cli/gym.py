@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -51,6 +51,7 @@ class Held:
     status: str
     last: str
     digest: str
+    kind: Literal["session", "rollout"] = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def sessions(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """List the sessions of a checkpoint, or those of servers at work. Nothing is stopped or changed for it.
+    """List the sessions of a checkpoint, or those of servers at work; of an agent its rollouts. Nothing is stopped or changed for it.
 
     Servers take the control token that is derived from your key (UNBROKEN_KEY, or the key of your user).
     """
@@ -83,12 +84,15 @@ def sessions(
     found: list[Held] = []
     for place in places:
         found += live(place, digests=digests) if is_address(place) else offline(place)
+    rollouts = [of for of in found if of.kind == "rollout"]
     rows = (
         (of.server, of.session, of.rollout or "-", str(of.attempt), str(of.calls), of.status, of.last or "-", of.digest[:DIGITS] or "-")
         for of in found
     )  # fmt: skip
+    kinds = {"session": len(found) - len(rollouts), "rollout": len(rollouts)}
+    held = " and ".join(counted(number, kind) for kind, number in kinds.items() if number)
     servers = len({(of.place, of.server) for of in found})
-    told = f"{counted(len(found), 'session')} on {counted(servers, 'server')}"
+    told = f"{held} on {counted(servers, 'server')}"
     parts: list[Table | str] = [sessions_table(rows), "", told] if found else ["No sessions."]
     print_out(*parts, data={"sessions": found}, json=json)
     return EXIT_OK
@@ -162,7 +166,7 @@ def export(
 
 
 def migrate(
-    session: Annotated[str, typer.Argument(help="The session's id.")],
+    session: Annotated[str, typer.Argument(help="Its id, the beginning of its id, or its rollout.")],
     source: Annotated[str, typer.Option("--from", help="The address of the server that has it.")],
     target: Annotated[str, typer.Option("--to", help="The address of the server that takes it over.")],
     json: JsonOption = False,
@@ -175,10 +179,11 @@ def migrate(
     from unbroken.adapters.nemo_gym.trainer import migration
 
     with closing(remote(source)) as here, closing(remote(target)) as there:
-        migration.migrate(here, there, session)
+        name = session_at(here, session)
+        migration.migrate(here, there, name)
     print_out(
-        f"{session}: {here.url} -> {there.url}",
-        data={"session": session, "from": here.url, "to": there.url},
+        f"{name}: {here.url} -> {there.url}",
+        data={"session": name, "from": here.url, "to": there.url},
         json=json,
     )
     return EXIT_OK
@@ -217,6 +222,19 @@ def remote(address: str) -> Remote:
     return Remote(url, url, token=control_token())
 
 
+def session_at(server: Remote, text: str) -> str:
+    """Return the id of the session of a server at work that is meant by its id, the beginning of it, or its rollout.
+
+    Raises:
+        ConfigError: several are. Where none is, `text` is returned: the server says so.
+    """
+    from unbroken.cli.gym_state import meant
+
+    held = {one.id: one.rollout for one in server.sessions() if one.status == "open"}
+    found = meant(text, held)
+    return found[0] if found else text
+
+
 def offline(run: str) -> Iterable[Held]:
     """Yield the sessions in a checkpoint."""
     from unbroken.cli.gym_state import saved
@@ -245,7 +263,8 @@ def live(address: str, *, digests: bool) -> Iterable[Held]:
         for held in server.digests() if digests else server.sessions():
             rollout = held.rollout or (held.id if status.role == "agent" else "")
             yield Held(
-                server.url, status.name, held.id, rollout, held.attempt, held.revision, held.status, held.last, held.digest
+                server.url, status.name, held.id, rollout, held.attempt, held.revision, held.status, held.last, held.digest,
+                "rollout" if status.role == "agent" else "session",
             )  # fmt: skip
 
 

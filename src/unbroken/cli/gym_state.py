@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
@@ -57,16 +58,29 @@ def session_named(state: GymState, text: str) -> tuple[str, SessionState]:
         ConfigError: none is, or several are.
     """
     sessions = state.environment.session_states
-    if text in sessions:
-        return text, sessions[text]
-    begins = [session for session in sessions if session.startswith(text)]
-    found = begins or [name for name, held in sessions.items() if facts_of(held).get("rollout") == text]
-    if len(found) == 1:
-        return found[0], sessions[found[0]]
+    found = meant(text, {name: str(facts_of(held).get("rollout", "")) for name, held in sessions.items()})
     if not found:
         raise ConfigError(
             f"There is no session {text!r}, and no rollout of this name with one.",
             hint="List them with: unbroken gym sessions RUN",
         )
-    listed = ", ".join(found[:SEVERAL]) + (", …" if len(found) > SEVERAL else "")
-    raise ConfigError(f"{text!r} may be any of {len(found)} sessions: {listed}.", hint="Give more of its id.")
+    return found[0], sessions[found[0]]
+
+
+def meant(text: str, sessions: Mapping[str, str]) -> list[str]:
+    """Return the one session, or none, that is meant by its id, the beginning of its id, or its rollout, which stands
+    behind each id.
+
+    Raises:
+        ConfigError: several are.
+    """
+    if text in sessions:
+        return [text]
+    begins = [session for session in sessions if session.startswith(text)]
+    found = begins or [session for session, rollout in sessions.items() if rollout == text]
+    if len(found) > 1:
+        listed = ", ".join(found[:SEVERAL]) + (", …" if len(found) > SEVERAL else "")
+        raise ConfigError(
+            f"{text!r} may be any of {len(found)} sessions: {listed}.", hint="Give more of its id."
+        )
+    return found

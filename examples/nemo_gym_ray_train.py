@@ -176,7 +176,13 @@ def rows_of(iteration, args):
 
 
 def loss_of(policy, rollouts):
-    """REINFORCE with the mean reward as its baseline, over the tokens that were generated."""
+    """REINFORCE with the mean reward as its baseline, over the tokens that were generated.
+
+    A rollout without a reward is left out: that its servers have lost it says nothing about the policy.
+    """
+    rollouts = [rollout for rollout in rollouts if rollout.outcome == "completed"]
+    if not rollouts:
+        raise RuntimeError("No rollout of this iteration has a reward: look at the servers, and start again.")
     rewards = torch.tensor([rollout.reward for rollout in rollouts])
     total = torch.zeros(())
     for rollout, advantage in zip(rollouts, rewards - rewards.mean(), strict=True):

@@ -133,6 +133,36 @@ def test_killed_in_the_middle_of_episodes_it_ends_as_if_nothing_had_happened(
     assert re.search(r"gym\s+equal", compared.stdout)
 
 
+LOSSES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from nemo_gym_ray_train import Policy, loss_of
+from unbroken.nemo_gym import Rollout
+
+row = {"initial_count": 1, "expected_count": 3}
+response = {"response": {"output": [{"generation_token_ids": [1]}, {"generation_token_ids": [3]}]}}
+done = [Rollout(f"0-{i}", row, 0, "completed", reward=r, response=response) for i, r in enumerate((0.0, 1.0))]
+lost = Rollout("0-2", row, 2, "unresolved", error="nobody answered")
+torch.manual_seed(1)
+policy = Policy()
+assert torch.equal(loss_of(policy, [done[0], lost, done[1]])[0], loss_of(policy, done)[0])
+assert loss_of(policy, [lost, done[1]])[1] == 1.0
+try:
+    loss_of(policy, [lost])
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_what_has_no_reward_is_not_learned_from(python: Path) -> None:
+    done = subprocess.run(
+        [python, "-c", LOSSES, ROOT / "examples"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No rollout of this iteration has a reward" in done.stdout
+
+
 @pytest.mark.exactness
 def test_without_what_the_servers_wrote_down_the_policy_is_asked_again(
     python: Path, undisturbed: tuple[Training, dict[str, Any]], tmp_path: Path

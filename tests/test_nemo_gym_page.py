@@ -60,7 +60,7 @@ def test_every_option_is_in_its_table_with_its_default(introduction: str, face: 
 
 
 def test_every_variable_is_in_its_table() -> None:
-    assert table("Variables:").keys() == {words.DIRECTORY, words.START, VARIABLE}
+    assert table("Variables:").keys() == {words.DIRECTORY, words.PATIENCE, words.START, VARIABLE}
 
 
 def test_every_word_is_explained() -> None:

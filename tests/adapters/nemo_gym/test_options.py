@@ -44,6 +44,17 @@ def test_open_or_closed() -> None:
         start("ajar")
 
 
+def test_seconds_to_wait_for_a_server() -> None:
+    def patience(value: str) -> float:
+        environment = {"UNBROKEN_GYM_PATIENCE": value}
+        return resolve(Wishes(directory="/own"), name="res", environment=environment).patience
+
+    assert (patience(""), patience("7.5")) == (600.0, 7.5)
+    for value in ("soon", "0", "-1", "nan", "inf"):
+        with pytest.raises(ConfigError, match="no number of seconds"):
+            patience(value)
+
+
 def test_secrets_are_the_users_and_are_not_shown() -> None:
     options = resolve(Wishes(directory="/own", exclude={"b", "a"}), name="res", environment={})
     assert (options.key, options.token) == (keys.log_key(), keys.control_token())

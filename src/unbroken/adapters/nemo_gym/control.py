@@ -26,6 +26,8 @@ Refused: TypeAlias = Literal[
     "token", "fenced", "busy", "unknown session", "bad cookie", "stale attempt", "lost session", "closed", "format", "other"
 ]  # fmt: skip
 """Why something was not done, in one word that a program can act on; also the value of the header `REFUSED`."""
+LOST: frozenset[Refused] = frozenset({"lost session", "unknown session", "bad cookie"})
+"""Refusals after which what is kept of a rollout leads nowhere: it has to begin anew."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -36,6 +36,8 @@ class Options:
     """Free a session's memory once its verification is answered."""
     start: Start = "open"
     """Whether it opens by itself once it is restored, or waits for a trainer."""
+    patience: float = 600.0
+    """Seconds for which an agent tries to reach a server before it says that its rollout has to wait."""
     key: bytes = field(repr=False)
     token: str = field(repr=False)
 
@@ -87,6 +89,7 @@ def resolve(wishes: Wishes, *, name: str, environment: Mapping[str, str] | None 
         log_states=wishes.log_states,
         retire_after_verify=wishes.retire_after_verify,
         start=_start(variables),
+        patience=_patience(variables),
         key=keys.log_key(),
         token=keys.control_token(),
     )
@@ -108,6 +111,20 @@ def _directory(given: Path | str | None, name: str, variables: Mapping[str, str]
         )
     part = quote(name, safe=" ")  # a name with a slash must not leave the root
     return Path(root).expanduser().absolute() / (part if part.strip(".") else part.replace(".", "%2E"))
+
+
+def _patience(variables: Mapping[str, str]) -> float:
+    given = variables.get(words.PATIENCE, "") or "600"
+    try:
+        patience = float(given)
+    except ValueError:
+        patience = -1.0
+    if not 0 < patience < float("inf"):
+        raise ConfigError(
+            f"{words.PATIENCE}={given!r} is no number of seconds above 0.",
+            hint="Leave it out for 600 seconds, or set the seconds to wait for a server.",
+        )
+    return patience
 
 
 def _start(variables: Mapping[str, str]) -> Start:

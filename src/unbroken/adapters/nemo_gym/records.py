@@ -113,7 +113,6 @@ class RolloutRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Whether the trainer gave the id; else it was made up from the row."""
     incarnation: str = ""
     row: str = ""
-    birth: int = 0
 
 
 # Entries of a resources server's log.
@@ -188,7 +187,6 @@ class Dispatched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     stamped: bool = True
     incarnation: str = ""
     row: str = ""
-    birth: int = 0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="asked"):

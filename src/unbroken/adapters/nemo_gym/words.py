@@ -27,6 +27,9 @@ DIRECTORY = "UNBROKEN_GYM_DIR"
 START = "UNBROKEN_GYM_START"
 """Variable: `open` (the default: a server opens once it has restored itself) or `closed` (it waits for a trainer)."""
 
+PATIENCE = "UNBROKEN_GYM_PATIENCE"
+"""Variable: seconds for which an agent tries to reach a server that is away; 600 if it is not set."""
+
 ROLLOUT_KEY = "_ng_rollout_id"
 ATTEMPT_KEY = "_ng_attempt_index"
 TASK_KEY = "_ng_task_index"

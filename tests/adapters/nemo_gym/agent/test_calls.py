@@ -140,10 +140,12 @@ def test_each_call_carries_its_rollout_its_attempt_and_a_name(tmp_path: Path) ->
         await toy.run(row("a/b"), attempt=4)
         own, inner, outer = toy.calls
         assert own.headers["x-own"] == "1"
+        incarnation = toy.journal.records["a/b"].incarnation
+        assert len(incarnation) == 8
         for made in toy.calls:
             assert made.headers[words.ROLLOUT] == "a/b"
             assert made.headers[words.ATTEMPT] == "4"
-            assert made.headers[words.CALL].startswith("a/b#")
+            assert made.headers[words.CALL].startswith(f"a/b.{incarnation}#")
         assert inner.headers[words.CALL].startswith(own.headers[words.CALL] + ">")
         assert inner.headers[words.CALL] != outer.headers[words.CALL]
         scopes = {answer.path: answer.scope for answer in toy.journal.records["a/b"].answers}

@@ -168,13 +168,15 @@ def test_a_failure_of_another_server_is_never_a_reward(
         assert request_row.get("path", "/tool") in said["error"]
         assert "reward" not in said
         lost = kind in {"lost session", "unknown session", "bad cookie"}
-        assert bool(toy.journal.records["r"].birth) is lost
+        names = {made.headers[words.CALL] for made in toy.calls}
         assert ("begins afresh" in said["error"]) is lost
         mended = True
         assert json.loads((await toy.run(row(**request_row), attempt=1)).body) == {
             "reward": 1.0,
             "said": "fine",
         }
+        names.add(toy.calls[-1].headers[words.CALL])
+        assert (len(names) == 2) is lost
         await toy.agent.close()
 
     asyncio.run(scenario())

@@ -3,6 +3,8 @@
 Each rollout runs in a task of its own, so that a client that goes away takes nothing with it. Whoever asks for a rollout that
 runs gets what it comes to; who asks for one that is over gets what it came to. A rollout that an infrastructure has failed
 is never answered with a result, whatever its agent's code has made of the failure.
+
+A rollout is its id and its row: another row under the same id is another rollout, of which nothing is there yet.
 """
 
 from __future__ import annotations
@@ -19,17 +21,15 @@ import msgspec
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.execution import CALLER, Caller, Execution, Executions
 from unbroken.adapters.nemo_gym.agent.journal import Journal
-from unbroken.adapters.nemo_gym.agent.outgoing import Others, Outgoing
+from unbroken.adapters.nemo_gym.agent.outgoing import PATIENCE, Others, Outgoing
 from unbroken.adapters.nemo_gym.agent.stamps import Stamp
-from unbroken.adapters.nemo_gym.control import InFlight, Phase, Refusal, Refuses
-from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
+from unbroken.adapters.nemo_gym.control import LOST, Exported, InFlight, Phase, Refusal, Refuses
+from unbroken.adapters.nemo_gym.records import Answer, Asked, RolloutRecord
 from unbroken.adapters.nemo_gym.serving.asgi import Headers, Reply
 from unbroken.adapters.nemo_gym.serving.gate import Gate
-from unbroken.errors import UnbrokenError
+from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError
 
 RUN = "/run"
-_LOST = frozenset({"lost session", "unknown session", "bad cookie"})
-"""Refusals after which the answers that are kept lead nowhere."""
 
 Start = Callable[[], Awaitable[Reply]]
 """Runs the agent's own code for a request."""
@@ -38,13 +38,15 @@ Start = Callable[[], Awaitable[Reply]]
 class Agent:
     """What stands around one agent's application."""
 
-    def __init__(self, journal: Journal, others: Others, *, opened: bool = True) -> None:
+    def __init__(
+        self, journal: Journal, others: Others, *, opened: bool = True, patience: float = PATIENCE
+    ) -> None:
         self.journal = journal
         self.executions = Executions()
         self.gate = Gate(opened=opened)
         self.admission = Gate(opened=opened)
         self.phase: Phase = "open" if opened else "closed"
-        self.outgoing = Outgoing(journal=journal, gate=self.gate, others=others)
+        self.outgoing = Outgoing(journal=journal, gate=self.gate, others=others, patience=patience)
         self._earlier = {r.id for r in journal.records.values() if r.status and not r.stamped}
         """Unstamped rollouts that a former process has finished: whoever asks for one has not got it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,16 +68,23 @@ class Agent:
         known = running.attempt if running is not None else 0 if record is None else record.attempt
         if stamp.attempt < known:
             raise Refuses("stale attempt", _stale(rollout, stamp.attempt, known))
-        if running is not None:
+        if record is not None and record.row and record.row != stamp.row:
+            other = f"Another row was asked for under the id {rollout}: this one's rollout is over."
+            self.executions.stop(rollout, Refusal(kind="stale attempt", error=other))
+            self.journal.begin_anew(rollout)
+            self._earlier.discard(rollout)
+        elif running is not None:
             if stamp.attempt == running.attempt:
                 return running.outcome
             stale = _stale(rollout, running.attempt, stamp.attempt)
             self.executions.stop(rollout, Refusal(kind="stale attempt", error=stale))
         elif record is not None and record.status:
-            if record.stamped or rollout in self._earlier:
-                self._earlier.discard(rollout)
-                return self._recorded(record)
-            self.journal.begin_anew(rollout)  # the same row once more, in the same process: another rollout
+            reply = self._recorded(record) if record.stamped or rollout in self._earlier else None
+            self._earlier.discard(rollout)
+            if reply is not None:
+                return reply
+            # The same row once more, in the same process: another rollout. Or its result cannot be read any more.
+            self.journal.begin_anew(rollout)
         return self._begin(rollout, stamp, body, start).outcome
 
     def _numbered(self, stamp: Stamp) -> str:
@@ -84,28 +93,38 @@ class Agent:
         ids = (f"{stamp.rollout}~{number}" for number in itertools.count(1))
         return next(rollout for rollout in ids if self.executions.get(rollout) is None)
 
-    def _recorded(self, record: RolloutRecord) -> Reply:
+    def _recorded(self, record: RolloutRecord) -> Reply | None:
+        try:
+            result = self.journal.result(record)
+        except (ObjectMissing, CorruptObject) as error:
+            sys.stderr.write(f"unbroken: the result of {record.id} cannot be read, it begins anew: {error}\n")
+            return None
         headers = [(b"content-type", b"application/json"), (words.REPLAYED.encode(), b"1")]
-        return Reply(record.status, headers + _policies(record), self.journal.result(record))
+        return Reply(record.status, headers + _policies(record), result)
 
     def _begin(self, rollout: str, stamp: Stamp, body: bytes, start: Start) -> Execution:
-        record = self.journal.dispatch(rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped)
+        record, ticket = self.journal.dispatch(
+            rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped, row=stamp.row
+        )
         execution = Execution(
             record=record,
             attempt=stamp.attempt,
             policy_version=stamp.policy_version,
             kept=self.journal.answers(rollout),
+            in_doubt=self.journal.in_doubt(rollout),
         )
         self.executions.begin(execution)
-        task = asyncio.get_running_loop().create_task(self._carried_out(execution, start))
+        task = asyncio.get_running_loop().create_task(self._carried_out(execution, start, ticket))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return execution
 
-    async def _carried_out(self, execution: Execution, start: Start) -> None:
+    async def _carried_out(self, execution: Execution, start: Start, ticket: int) -> None:
         CALLER.set(Caller(execution, RUN))
         reply = Reply()
         try:
+            # Before its first call: else a session could be there whose incarnation nobody remembers.
+            await self.journal.durable(ticket)
             reply = await start()
             reply = await self._settled(execution, reply)
         except asyncio.CancelledError:
@@ -133,6 +152,9 @@ class Agent:
             if not self.journal.answers(execution.rollout):
                 self.journal.forget([execution.rollout])
             return reply
+        if astray := execution.astray():
+            execution.fail(Refusal(kind="lost session", error=_strayed(astray)))
+            return reply
         for answer in execution.unused():
             self.outgoing.unused.append(f"{execution.rollout} {answer.server} {answer.path}")
         await self.journal.finish(execution.rollout, status=reply.status, result=reply.body)
@@ -146,7 +168,7 @@ class Agent:
         return Reply(reply.status, [*marked, (words.REFUSED.encode(), b"other")], reply.body)
 
     def _refused(self, execution: Execution, refusal: Refusal) -> Reply:
-        if refusal.kind in _LOST and self.executions.get(execution.rollout) is execution:
+        if refusal.kind in LOST and self.executions.get(execution.rollout) is execution:
             self.journal.begin_anew(execution.rollout)
             again = f"{refusal.error} What is kept of the rollout was dropped: ask for it again, and it begins afresh."
             refusal = Refusal(kind=refusal.kind, error=again)
@@ -160,6 +182,16 @@ class Agent:
             )
             self._earlier.discard(rollout)
         return self.journal.forget(rollouts)
+
+    def export(self, lineage: str, mark: int, *, lost: Callable[[str, str], None]) -> Exported:
+        """Return what has changed since `mark`. Rollouts that cannot be given whole begin anew, and `lost` is told."""
+
+        def stop(rollout: str, why: str) -> None:
+            gone = f"The rollout {rollout} has lost an image: {why} Ask for it again, and it begins afresh."
+            self.executions.stop(rollout, Refusal(kind="lost session", error=gone))
+            lost(rollout, why)
+
+        return self.journal.export(lineage, mark, lost=stop)
 
     def replace(self, rollouts: list[RolloutRecord], media: dict[str, bytes]) -> None:
         """Put these rollouts in the place of all."""
@@ -207,6 +239,15 @@ def _policies(record: RolloutRecord) -> Headers:
 def _is_lasting(answer: Answer) -> bool:
     """Whether an answer would be the same again, for all that is known."""
     return answer.status < 400 or (answer.status < 500 and not answer.model)
+
+
+def _strayed(astray: list[Answer | Asked]) -> str:
+    first = astray[0]
+    return (
+        f"{len(astray)} calls of an earlier attempt were not asked for again, the first of them {first.server}{first.path}, and"
+        " others were made on top of what they had done: the agent is not the same in each attempt, so that its reward"
+        " would be that of neither."
+    )
 
 
 def _stale(rollout: str, attempt: int, newer: int) -> str:

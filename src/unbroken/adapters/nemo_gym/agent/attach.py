@@ -6,6 +6,7 @@ Nothing of the agent's class is changed. Its log is opened with its application,
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from unbroken.adapters.nemo_gym.agent.outgoing import Others
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.serving.controls import Controls
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
-from unbroken.errors import ConfigError, InternalError
+from unbroken.errors import ConfigError, InternalError, StoreError
 
 _MODELS = "responses_api_models"
 
@@ -54,7 +55,12 @@ def attach(server: Any, app: Any, options: Options) -> None:
         server=str(server.config.name), class_name=type(server).__name__, config_hash=config_hash(server)
     )
     journal = Journal.open(options.directory, key=options.key, identity=identity)
-    agent = Agent(journal, others_of(server), opened=options.start == "open")
+    try:
+        agent = Agent(journal, others_of(server), opened=options.start == "open", patience=options.patience)
+    except BaseException:
+        with suppress(StoreError):  # what went wrong first is told
+            journal.close()
+        raise
     seat.outgoing = agent.outgoing
     _agents[client] = agent
     operations = AgentOperations(agent, identity)

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from unbroken.adapters.nemo_gym.agent.journal import call_id
+from unbroken.adapters.nemo_gym.agent.recovering import call_id
 from unbroken.adapters.nemo_gym.agent.stamps import NOT_SAID
 from unbroken.adapters.nemo_gym.control import Refusal
-from unbroken.adapters.nemo_gym.records import Answer, RolloutRecord
+from unbroken.adapters.nemo_gym.records import Answer, Asked, RolloutRecord
 from unbroken.adapters.nemo_gym.serving.asgi import Reply
 from unbroken.errors import UnbrokenError
 
@@ -41,6 +41,8 @@ class Execution:
     policy_version: str
     kept: dict[str, Answer]
     """The answers that were there when it began."""
+    in_doubt: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    """Calls that had gone out before it began, and were never answered."""
     failure: Refusal | None = None
     """Why it must not be given a reward."""
     outcome: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -48,6 +50,11 @@ class Execution:
     pending: dict[str, asyncio.Future[Answer]] = field(default_factory=dict[str, "asyncio.Future[Answer]"])
     """Calls that are under way, for whoever makes the same call again meanwhile."""
     used: set[str] = field(default_factory=set[str])
+    """Calls that were answered from what is kept."""
+    made: set[str] = field(default_factory=set[str])
+    """Calls that went out."""
+    acted: bool = False
+    """Whether a call to a resources server went out."""
     addresses: dict[str, str] = field(default_factory=dict[str, str])
     """Where this rollout's session of a server lives, if it has moved."""
 
@@ -76,12 +83,22 @@ class Execution:
             raise RolloutStopped(self.failure.error)
 
     def unused(self) -> list[Answer]:
-        """Return the kept answers that were not asked for. What was asked inside a call that was answered counts as used."""
-        return [
-            answer
-            for key, answer in self.kept.items()
-            if key not in self.used and not any(key.startswith(f"{used}{_INSIDE}") for used in self.used)
-        ]
+        """Return the kept answers that were not asked for."""
+        return [answer for key, answer in self.kept.items() if not self._is_used(key)]
+
+    def astray(self) -> list[Answer | Asked]:
+        """Return what was done before it began and that it knows nothing of, if it has acted on top of that.
+
+        Its resources servers hold the effects of both: what they say is true of neither.
+        """
+        if not self.acted:
+            return []
+        doubtful = [a for key, a in self.in_doubt.items() if key not in self.made and not self._is_used(key)]
+        return [*self.unused(), *(asked for asked in doubtful if not asked.model)]
+
+    def _is_used(self, key: str) -> bool:
+        """Whether a call was made again. One inside a call that was answered counts as made."""
+        return key in self.used or any(key.startswith(f"{used}{_INSIDE}") for used in self.used)
 
 
 _INSIDE = ">"

@@ -21,7 +21,9 @@ from unbroken.adapters.nemo_gym.records import (
     Dispatched,
     Dropped,
     Finished,
+    Marked,
     RolloutRecord,
+    Saved,
     Started,
     WholeRollout,
 )
@@ -30,13 +32,15 @@ from unbroken.adapters.nemo_gym.records import (
 @dataclass(slots=True)
 class Folded:
     rollouts: dict[str, RolloutRecord] = field(default_factory=dict[str, RolloutRecord])
-    asked: dict[tuple[str, str], Asked] = field(default_factory=dict[tuple[str, str], Asked])
+    asked: dict[str, dict[str, Asked]] = field(default_factory=dict[str, dict[str, Asked]])
     """Calls without an answer, by rollout and key."""
-    births: dict[str, int] = field(default_factory=dict[str, int])
-    """Of rollouts that were dropped: the next one's."""
     started: Started | None = None
     """The newest start."""
     epoch: int = 0
+    committed: int = 0
+    """Up to where all is in a durable checkpoint, as a trainer has said."""
+    marked: int = 0
+    """Up to where all that was given to a trainer is in these lines."""
     unreadable: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """The label of a line, and what is wrong with it."""
 
@@ -63,46 +67,57 @@ def answer_put(record: RolloutRecord, answer: Answer) -> None:
     record.answers.append(answer)
 
 
+def bodies_of(record: RolloutRecord) -> list[bytes]:
+    """Return all bodies of a rollout."""
+    told = [body for answer in record.answers for body in (answer.arguments, answer.result)]
+    return [record.body, record.result, *told]
+
+
 def _take(folded: Folded, entry: records.Entry) -> None:
     match entry:
         case Dispatched():
-            record = _of(folded, entry.rollout)
-            record.attempt, record.path = entry.attempt, entry.path
-            record.body, record.stamped, record.birth = entry.body, entry.stamped, entry.birth
+            _dispatched(_of(folded, entry.rollout), entry)
         case Asked():
             _of(folded, entry.rollout)
-            folded.asked[entry.rollout, entry.key] = entry
+            folded.asked.setdefault(entry.rollout, {})[entry.key] = entry
         case Answered():
             answer_put(_of(folded, entry.rollout), entry.answer)
-            folded.asked.pop((entry.rollout, entry.answer.key), None)
+            folded.asked.get(entry.rollout, {}).pop(entry.answer.key, None)
         case Finished():
             record = _of(folded, entry.rollout)
             record.attempt, record.status, record.result = entry.attempt, entry.status, entry.result
             if not record.stamped:
                 record.answers = []
-            _forget_asked(folded, entry.rollout)
+            folded.asked.pop(entry.rollout, None)
         case Dropped():
-            gone = folded.rollouts.pop(entry.rollout, None)
-            folded.births[entry.rollout] = 1 if gone is None else gone.birth + 1
-            _forget_asked(folded, entry.rollout)
+            folded.rollouts.pop(entry.rollout, None)
+            folded.asked.pop(entry.rollout, None)
         case WholeRollout():
             folded.rollouts[entry.record.id] = entry.record
-            _forget_asked(folded, entry.record.id)
+            folded.asked.pop(entry.record.id, None)
         case Started():
             folded.started = entry
             folded.epoch = max(folded.epoch, entry.epoch)
+            folded.committed = max(folded.committed, entry.committed)
         case Adopted():
             folded.epoch = max(folded.epoch, entry.epoch)
+        case Saved():
+            folded.committed = max(folded.committed, entry.mark)
+        case Marked():
+            folded.marked = max(folded.marked, entry.mark)
         case _:
             folded.unreadable.append(
                 ("", f"An agent's log has no entries of the kind {type(entry).__name__}.")
             )
 
 
+def _dispatched(record: RolloutRecord, entry: Dispatched) -> None:
+    if record.incarnation and record.incarnation != entry.incarnation:
+        # The line that said it begins anew cannot be read: what was before is none of this one.
+        record.answers, record.status, record.result = [], 0, b""
+    record.attempt, record.path, record.stamped = entry.attempt, entry.path, entry.stamped
+    record.body, record.row, record.incarnation = entry.body, entry.row, entry.incarnation
+
+
 def _of(folded: Folded, rollout: str) -> RolloutRecord:
     return folded.rollouts.setdefault(rollout, RolloutRecord(id=rollout))
-
-
-def _forget_asked(folded: Folded, rollout: str) -> None:
-    for key in [key for key in folded.asked if key[0] == rollout]:
-        del folded.asked[key]

@@ -3,6 +3,9 @@
 Invariant: what a method that returned has put in is in the log first, so that a process that ends leaves no less behind
 than it has acted on. Bodies are kept as they came, byte for byte; large images in them lie in `media` and are named.
 
+Each time that a rollout begins from nothing it is another incarnation, and its calls have other names: a rollout of which
+something is lost never goes on over what other servers keep of it.
+
 Marks grow with every change of a rollout, also from one process to the next of the same log. An export since a
 mark of an earlier process is a complete one, because what was dropped since then is not known any more.
 """
@@ -10,20 +13,22 @@ mark of an earlier process is a complete one, because what was dropped since the
 from __future__ import annotations
 
 import os
-import platform
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
 from blake3 import blake3
 
 from unbroken.adapters.nemo_gym import records
-from unbroken.adapters.nemo_gym.agent.folding import Folded, answer_put, fold
-from unbroken.adapters.nemo_gym.control import Exported, InFlight, Record, Recovered, Recovery
+from unbroken.adapters.nemo_gym.agent.changes import Changes
+from unbroken.adapters.nemo_gym.agent.folding import answer_put, bodies_of, fold
+from unbroken.adapters.nemo_gym.agent.recovering import recovered
+from unbroken.adapters.nemo_gym.control import Exported, Record
 from unbroken.adapters.nemo_gym.log import Line, Log
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import (
@@ -34,10 +39,14 @@ from unbroken.adapters.nemo_gym.records import (
     Dispatched,
     Dropped,
     Finished,
+    Marked,
     RolloutRecord,
+    Saved,
     Started,
     WholeRollout,
 )
+from unbroken.adapters.nemo_gym.serving.versions import versions
+from unbroken.errors import CorruptObject, ObjectMissing, StoreError
 
 _COMPACT_FROM = 1 << 20
 """Bytes: a smaller log is not worth a rewrite."""
@@ -52,36 +61,54 @@ class Identity:
     config_hash: str
 
 
+def _drawn() -> str:
+    return secrets.token_hex(4)
+
+
 class Journal:
     """Made by `open`. Used from one event loop."""
 
-    def __init__(self, log: Log, media: Media, identity: Identity, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        media: Media,
+        identity: Identity,
+        *,
+        clock: Callable[[], float],
+        draw: Callable[[], str],
+    ) -> None:
         began = time.monotonic()
         folded = fold(log.lines)
         self._log = log
         self.media = media
         self._identity = identity
-        self._clock = clock
+        self._draw = draw
         self.records = folded.rollouts
-        self._answers = {r.id: {a.key: a for a in r.answers} for r in folded.rollouts.values()}
-        self._asked = dict(folded.asked)
-        self._births = folded.births
+        self._answers = _by_key(self.records)
+        self._asked = folded.asked
         last = folded.started
         now = clock() if last is None else max(clock(), last.time + 0.001)
         self.epoch = folded.epoch
+        self.committed_mark = folded.committed
+        self.recovered_mark = self._marked = folded.marked
         self.lineage = uuid.uuid4().hex if last is None else last.lineage
-        self._base = self.mark = int(now * 1e6)  # grows from process to process without being written down
-        self._changed = dict.fromkeys(self.records, self.mark)
-        self._named: dict[
-            tuple[str, str], int
-        ] = {}  # rollout and image -> mark at which the one named the other
+        # The mark grows from process to process without being written down.
+        self._changes = Changes(int(now * 1e6), {r.id: bodies_of(r) for r in self.records.values()})
+        self._digests: dict[str, str] = {}
         self._dead = max(0, log.size - sum(_size(record) for record in self.records.values()))
         self._started = now
-        self._note_all()
-        self.recovery = _recovery(folded, log, seconds=time.monotonic() - began)
+        found = recovered(folded, log)
+        self.recovery = found.recovery
         log.forget()
         log.append("", self._start())
+        for rollout in found.lost:
+            self.begin_anew(rollout)
+        if (
+            found.damaged
+        ):  # else the next process would find the same damage, and let them begin anew once more
+            self._rewrite()
         self._compact()
+        self.recovery = msgspec.structs.replace(self.recovery, seconds=round(time.monotonic() - began, 3))
 
     @classmethod
     def open(
@@ -92,14 +119,21 @@ class Journal:
         identity: Identity,
         sync: bool = True,
         clock: Callable[[], float] = time.time,
+        draw: Callable[[], str] = _drawn,
     ) -> Journal:
-        """Open the log in `directory`, or begin one.
+        """Open the log in `directory`, or begin one. `draw` gives the incarnations of rollouts.
 
         Raises:
             RunBusy: another live process writes it.
             StoreError: it cannot be read or written.
         """
-        return cls(Log.open(directory, key=key, sync=sync), Media(directory / "media"), identity, clock=clock)
+        log = Log.open(directory, key=key, sync=sync)
+        try:
+            return cls(log, Media(directory / "media"), identity, clock=clock, draw=draw)
+        except BaseException:
+            with suppress(StoreError):  # what went wrong first is told
+                log.close()
+            raise
 
     def close(self) -> None:
         self._log.close()
@@ -107,24 +141,42 @@ class Journal:
     def flush(self) -> None:
         self._log.flush()
 
+    @property
+    def mark(self) -> int:
+        return self._changes.mark
+
+    @property
+    def first_mark(self) -> int:
+        """Where this process began to count."""
+        return self._changes.first
+
     # What happens to a rollout.
 
-    def dispatch(self, rollout: str, *, attempt: int, body: bytes, stamped: bool) -> RolloutRecord:
-        """Begin a rollout, or another attempt of one; its answers are kept."""
-        record = self.records.setdefault(
-            rollout, RolloutRecord(id=rollout, birth=self._births.pop(rollout, 0))
-        )
-        kept = self.media.lift(body)
-        self._append(
+    def dispatch(
+        self, rollout: str, *, attempt: int, body: bytes, stamped: bool, row: str = ""
+    ) -> tuple[RolloutRecord, int]:
+        """Begin a rollout, or another attempt of one; its answers are kept. Returns it, and what `durable` waits for."""
+        record = self.records.get(rollout)
+        if record is None:
+            record = self.records[rollout] = RolloutRecord(id=rollout, incarnation=self._draw())
+        record.attempt, record.stamped, record.row = attempt, stamped, row
+        record.body = self.media.lift(body)
+        ticket = self._append(
             rollout,
-            Dispatched(rollout=rollout, attempt=attempt, body=kept, stamped=stamped, birth=record.birth),
-        )
-        record.attempt, record.body, record.stamped = attempt, kept, stamped
-        self._touch(rollout, kept)
-        return record
+            Dispatched(
+                rollout=rollout, attempt=attempt, body=record.body, stamped=stamped, row=row,
+                incarnation=record.incarnation,
+            ),
+        )  # fmt: skip
+        self._state(record)
+        return record, ticket
 
     def answer(self, rollout: str, key: str) -> Answer | None:
-        """Return the answer to a call, its bodies as they came; None if there is none."""
+        """Return the answer to a call, its bodies as they came; None if there is none.
+
+        Raises:
+            ObjectMissing, CorruptObject: an image in it is gone.
+        """
         answer = self._answers.get(rollout, {}).get(key)
         return None if answer is None else _with(answer, self.media.lower)
 
@@ -132,8 +184,12 @@ class Journal:
         """Return the answers of a rollout by key, images left where they are."""
         return dict(self._answers.get(rollout, {}))
 
+    def in_doubt(self, rollout: str) -> dict[str, Asked]:
+        """Return the calls of a rollout that went out and were not answered, by key."""
+        return dict(self._asked.get(rollout, {}))
+
     def asked(self, asked: Asked) -> None:
-        self._asked[asked.rollout, asked.key] = asked
+        self._asked.setdefault(asked.rollout, {})[asked.key] = asked
         self._append(asked.rollout, asked)
 
     async def answered(self, rollout: str, answer: Answer) -> None:
@@ -143,10 +199,10 @@ class Journal:
             return
         kept = _with(answer, self.media.lift)
         ticket = self._append(rollout, Answered(rollout=rollout, answer=kept))
-        self._asked.pop((rollout, answer.key), None)
+        self._asked.get(rollout, {}).pop(answer.key, None)
         self._answers.setdefault(rollout, {})[answer.key] = kept
         answer_put(record, kept)
-        self._touch(rollout, kept.arguments, kept.result)
+        self._note(rollout, kept.arguments, kept.result)
         await self._log.durable(ticket)
 
     async def finish(self, rollout: str, *, status: int, result: bytes) -> None:
@@ -157,15 +213,22 @@ class Journal:
             rollout, Finished(rollout=rollout, attempt=record.attempt, status=status, result=kept)
         )
         record.status, record.result = status, kept
-        if not record.stamped:  # no trainer carries it, or ever drops it
+        self._asked.pop(rollout, None)
+        if record.stamped:
+            self._note(rollout, kept)
+        else:  # no trainer carries it, or ever drops it
             self._dead += _size(record) - len(record.body) - len(kept)
             record.answers = []
             self._answers.pop(rollout, None)
-        self._forget_asked(rollout)
-        self._touch(rollout, kept)
+            self._state(record)
         await self._log.durable(ticket)
 
     def result(self, record: RolloutRecord) -> bytes:
+        """Return what a rollout came to, as it was answered.
+
+        Raises:
+            ObjectMissing, CorruptObject: an image in it is gone.
+        """
         return self.media.lower(record.result)
 
     async def ask_again(self, rollout: str, keep: Callable[[Answer], bool]) -> None:
@@ -175,7 +238,7 @@ class Journal:
             return
         record.answers = [answer for answer in record.answers if keep(answer)]
         self._answers[rollout] = {answer.key: answer for answer in record.answers}
-        self._touch(rollout)
+        self._state(record)
         await self._log.durable(self._append(rollout, WholeRollout(record=record)))
 
     def begin_anew(self, rollout: str) -> None:
@@ -183,28 +246,25 @@ class Journal:
         old = self.records[rollout]
         self._dead += _size(old)
         record = RolloutRecord(
-            id=rollout, attempt=old.attempt, path=old.path, stamped=old.stamped, birth=old.birth + 1
+            id=rollout, attempt=old.attempt, path=old.path, stamped=old.stamped, incarnation=self._draw()
         )
         self.records[rollout] = record
         self._answers.pop(rollout, None)
-        self._forget_asked(rollout)
+        self._asked.pop(rollout, None)
         self._append(rollout, WholeRollout(record=record))
-        self._touch(rollout)
+        self._state(record)
 
     def forget(self, rollouts: Iterable[str]) -> int | None:
-        """Keep nothing of these rollouts; unknown ones are passed over. Returns the ticket to wait for."""
+        """Keep nothing of these rollouts; unknown ones are passed over. Returns what `durable` waits for."""
         ticket = None
         for rollout in rollouts:
             record = self.records.pop(rollout, None)
             if record is not None:
                 self._dead += _size(record)
-                self._births[rollout] = record.birth + 1
                 self._answers.pop(rollout, None)
-                self._forget_asked(rollout)
-                for pair in [pair for pair in self._named if pair[0] == rollout]:
-                    del self._named[pair]
-                self.mark += 1
-                self._changed[rollout] = self.mark
+                self._asked.pop(rollout, None)
+                self._digests.pop(rollout, None)
+                self._changes.drop(rollout)
                 ticket = self._append(rollout, Dropped(rollout=rollout))
         return ticket
 
@@ -219,32 +279,35 @@ class Journal:
         await self._log.durable(self._append("", Adopted(epoch=self.epoch, run=run)))
         return self.epoch
 
-    def export(self, lineage: str, mark: int) -> Exported:
-        """Return what has changed since `mark`, or everything where that cannot be told."""
-        complete = lineage != self.lineage or not self._base <= mark <= self.mark
-        changed = [i for i, at in self._changed.items() if complete or at > mark]
-        given = [
-            Record(key=i, data=records.encode(self.records[i]) if i in self.records else b"")
-            for i in changed
-            if i in self.records or not complete
-        ]
-        named = {
-            digest
-            for record in given
-            for digest in Media.named(record.data)
-            if complete or self._named.get((record.key, digest), 0) > mark
-        }
-        return Exported(
-            lineage=self.lineage,
-            mark=self.mark,
-            complete=complete,
-            records=given,
-            media={digest: self.media.get(digest) for digest in sorted(named)},
-        )
+    def export(self, lineage: str, mark: int, *, lost: Callable[[str, str], None] | None = None) -> Exported:
+        """Return what has changed since `mark`, or everything where that cannot be told.
 
-    def committed(self) -> None:
-        """Tidy up once a checkpoint is durable: what was dropped before that is not asked for again."""
-        self._births.clear()
+        A rollout of which an image cannot be read begins anew, and is given like that; `lost` is told, with the reason.
+        """
+        complete = lineage != self.lineage or not self._changes.knows(mark)
+        media: dict[str, bytes] = {}
+        for rollout in list(self.records) if complete else self._changes.after(mark):
+            names = self._changes.images(rollout, after=-1 if complete else mark)
+            try:
+                media.update({digest: self.media.get(digest) for digest in names if digest not in media})
+            except (ObjectMissing, CorruptObject) as error:
+                self.begin_anew(rollout)
+                if lost is not None:
+                    lost(rollout, str(error))
+        changed = list(self.records) if complete else self._changes.after(mark)
+        given = [
+            Record(key=i, data=records.encode(self.records[i]) if i in self.records else b"") for i in changed
+        ]
+        self._marked = self.mark
+        self._append("", Marked(mark=self.mark))
+        return Exported(lineage=self.lineage, mark=self.mark, complete=complete, records=given, media=media)
+
+    async def committed(self, mark: int) -> None:
+        """Note that all up to `mark` is in a durable checkpoint, and tidy up."""
+        if self.committed_mark < mark <= self.mark:
+            self.committed_mark = mark
+            await self._log.durable(self._append("", Saved(mark=mark)))
+        self._changes.settled(mark, self.records)
         self._compact()
 
     def _compact(self) -> None:
@@ -253,31 +316,39 @@ class Journal:
             self._rewrite()
 
     def replace(self, rollouts: Iterable[RolloutRecord], media: dict[str, bytes]) -> None:
-        """Put these rollouts in the place of all that there are; durable when this returns."""
+        """Put these rollouts in the place of all that there are; durable when this returns.
+
+        It is another log from then on: who knows the former has to ask for everything.
+        """
         for data in media.values():
             self.media.put(data)
-        gone = set(self.records)
+        self.lineage = uuid.uuid4().hex
+        self.committed_mark = self.recovered_mark = self._marked = 0
         self.records = {record.id: record for record in rollouts}
-        self._answers = {r.id: {a.key: a for a in r.answers} for r in self.records.values()}
+        self._answers = _by_key(self.records)
         self._asked.clear()
-        self.mark += 1
-        self._changed = dict.fromkeys(gone | set(self.records), self.mark)
-        self._note_all()
+        self._digests.clear()
+        self._changes.mark += 1
+        self._changes.begin({r.id: bodies_of(r) for r in self.records.values()})
         self._rewrite()
 
     def digest(self, rollout: str) -> str:
         """Return a digest of what the rollout was told and came to: the same wherever that is the same."""
-        record = self.records[rollout]
+        known = self._digests.get(rollout)
+        if known is None:
+            known = self._digests[rollout] = self._digest(self.records[rollout])
+        return known
+
+    def bytes_of(self, rollout: str) -> int:
+        return _size(self.records[rollout])
+
+    def _digest(self, record: RolloutRecord) -> str:
         mac = blake3()
-        for key in sorted(self._answers.get(rollout, {})):
-            answer = self._answers[rollout][key]
+        for key, answer in sorted(self._answers.get(record.id, {}).items()):
             for part in (key.encode(), str(answer.status).encode(), answer.result):
                 mac.update(len(part).to_bytes(8, "little") + part)
         mac.update(str(record.status).encode() + record.result)
         return mac.hexdigest(length=16)
-
-    def bytes_of(self, rollout: str) -> int:
-        return _size(self.records[rollout])
 
     def _append(self, label: str, entry: records.Entry) -> int:
         return self._log.append(label, records.encode(entry))
@@ -287,7 +358,12 @@ class Journal:
         lines += [
             Line(record.id, records.encode(WholeRollout(record=record))) for record in self.records.values()
         ]
-        lines += [Line(asked.rollout, records.encode(asked)) for asked in self._asked.values()]
+        lines += [
+            Line(rollout, records.encode(asked))
+            for rollout, calls in self._asked.items()
+            for asked in calls.values()
+        ]
+        lines.append(Line("", records.encode(Marked(mark=self._marked))))
         self._log.rewrite(lines)
         self._dead = 0
 
@@ -301,40 +377,22 @@ class Journal:
             time=self._started,
             versions=versions(),
             epoch=self.epoch,
+            mark=self.first_mark,
+            committed=self.committed_mark,
         )
         return records.encode(started)
 
-    def _touch(self, rollout: str, *bodies: bytes) -> None:
-        self.mark += 1
-        self._changed[rollout] = self.mark
-        self._note_media(rollout, *bodies)
+    def _note(self, rollout: str, *bodies: bytes) -> None:
+        self._digests.pop(rollout, None)
+        self._changes.note(rollout, *bodies)
 
-    def _note_media(self, rollout: str, *bodies: bytes) -> None:
-        for body in bodies:
-            for digest in Media.named(body):
-                self._named.setdefault((rollout, digest), self._changed[rollout])
-
-    def _note_all(self) -> None:
-        self._named.clear()
-        for record in self.records.values():
-            self._note_media(record.id, record.body, record.result)
-            for answer in record.answers:
-                self._note_media(record.id, answer.arguments, answer.result)
-
-    def _forget_asked(self, rollout: str) -> None:
-        for key in [key for key in self._asked if key[0] == rollout]:
-            del self._asked[key]
+    def _state(self, record: RolloutRecord) -> None:
+        self._digests.pop(record.id, None)
+        self._changes.state(record.id, bodies_of(record))
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that tell one environment from another."""
-    found = {"python": platform.python_version()}
-    for name in ("unbroken", "nemo-gym"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # a checkout that is not installed
-            continue
-    return found
+def _by_key(rollouts: dict[str, RolloutRecord]) -> dict[str, dict[str, Answer]]:
+    return {record.id: {answer.key: answer for answer in record.answers} for record in rollouts.values()}
 
 
 def _with(answer: Answer, change: Callable[[bytes], bytes]) -> Answer:
@@ -343,37 +401,4 @@ def _with(answer: Answer, change: Callable[[bytes], bytes]) -> Answer:
 
 
 def _size(record: RolloutRecord) -> int:
-    bodies = sum(len(answer.arguments) + len(answer.result) for answer in record.answers)
-    return len(record.body) + len(record.result) + bodies
-
-
-def _recovery(folded: Folded, log: Log, *, seconds: float) -> Recovery:
-    """Say how a log came back. A rollout with a damaged line has lost what that line said, and asks for it again."""
-    listed: dict[str, list[str]] = {}
-    notes = list(log.notes)
-    spoilt = [(damaged.label, damaged.what) for damaged in log.damaged] + folded.unreadable
-    for label, what in spoilt:
-        if label in folded.rollouts:
-            listed.setdefault(label, []).append(what)
-        else:
-            notes.append(f"{label or 'A line'}: {what}")
-    return Recovery(
-        source="nothing" if folded.started is None else "log",
-        rollouts=len(folded.rollouts),
-        listed=tuple(
-            Recovered(id=rollout, tier="older", reasons=tuple(reasons)) for rollout, reasons in listed.items()
-        ),
-        in_doubt=tuple(
-            InFlight(
-                path=a.path, id=call_id(folded.rollouts[a.rollout], a.key), rollout=a.rollout, server=a.server
-            )
-            for a in folded.asked.values()
-        ),
-        notes=tuple(notes),
-        seconds=round(seconds, 3),
-    )
-
-
-def call_id(record: RolloutRecord, key: str) -> str:
-    """Return the name of a call that no other call has. In each attempt of its rollout it is the same."""
-    return f"{record.id}#{key}" if not record.birth else f"{record.id}.{record.birth}#{key}"
+    return sum(len(body) for body in bodies_of(record))

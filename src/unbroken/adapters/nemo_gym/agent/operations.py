@@ -7,14 +7,16 @@ to itself are no calls in this sense: they end when the calls inside them do.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+from blake3 import blake3
 
 from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.agent.agent import Agent
-from unbroken.adapters.nemo_gym.agent.journal import Identity, versions
+from unbroken.adapters.nemo_gym.agent.journal import Identity
 from unbroken.adapters.nemo_gym.control import (
     Activate,
     Adopt,
@@ -38,6 +40,7 @@ from unbroken.adapters.nemo_gym.control import (
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import RolloutRecord
 from unbroken.adapters.nemo_gym.serving.controls import Handler
+from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.errors import CorruptObject, ObjectMissing
 
 
@@ -56,6 +59,8 @@ class AgentOperations:
     identity: Identity
     _waiting: _Waiting | None = None
     _set_back: Recovery | None = field(default=None)
+    _lost: list[Recovered] = field(default_factory=list[Recovered])
+    """Rollouts that had to begin anew since then."""
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -69,7 +74,7 @@ class AgentOperations:
             "activate": self.activate,
             "drop": self.drop,
             "sessions": self.sessions,
-            "digests": self.sessions,
+            "digests": self.digests,
         }
 
     def epoch(self) -> int:
@@ -85,13 +90,16 @@ class AgentOperations:
             capability="replay",
             lineage=journal.lineage,
             mark=journal.mark,
+            committed=journal.committed_mark,
+            recovered_mark=journal.recovered_mark,
+            first_mark=journal.first_mark,
             epoch=journal.epoch,
             pid=os.getpid(),
             config_hash=self.identity.config_hash,
             versions=versions(),
             rollouts=len(journal.records),
             in_flight=agent.gate.in_flight(),
-            recovery=self._set_back or journal.recovery,
+            recovery=self._recovery(),
             model_calls=agent.outgoing.model_calls,
             replayed=agent.outgoing.replayed,
             unused=tuple(agent.outgoing.unused),
@@ -116,7 +124,7 @@ class AgentOperations:
 
     async def export(self, arguments: Export) -> Exported:
         self._check_still()
-        return self.agent.journal.export(arguments.lineage, arguments.mark)
+        return self.agent.export(arguments.lineage, arguments.mark, lost=self._note_lost)
 
     async def release(self, _: Nothing) -> Nothing:
         self.agent.phase = "open"
@@ -124,28 +132,33 @@ class AgentOperations:
         self.agent.admission.open()
         return Nothing()
 
-    async def committed(self, _: Committed) -> Nothing:
-        self.agent.journal.committed()
+    async def committed(self, arguments: Committed) -> Nothing:
+        await self.agent.journal.committed(arguments.mark)
         return Nothing()
 
     async def prepare(self, arguments: Prepare) -> Prepared:
         """Read rollouts. One that cannot be read is a problem, and is not there afterwards."""
+        given_media = {
+            digest: data for digest, data in arguments.media.items() if blake3(data).hexdigest() == digest
+        }
         rollouts: list[RolloutRecord] = []
         problems: list[Problem] = []
         for given in arguments.records:
             try:
                 rollout = records.rollout(given.data)
-                missing = self._missing(given.data, arguments.media)
+                missing = self._missing(given.data, given_media)
             except (msgspec.ValidationError, msgspec.DecodeError) as error:
                 problems.append(Problem(key=given.key, what=f"It is no record of a rollout: {error}."))
                 continue
             if rollout.id != given.key:
                 problems.append(Problem(key=given.key, what=f"It is the record of {rollout.id!r}."))
             elif missing:
-                problems.append(Problem(key=given.key, what=f"It names media that are not there: {missing}."))
+                problems.append(
+                    Problem(key=given.key, what=f"It names media that are not there, or damaged: {missing}.")
+                )
             else:
                 rollouts.append(rollout)
-        self._waiting = _Waiting(rollouts, dict(arguments.media), tuple(problems))
+        self._waiting = _Waiting(rollouts, given_media, tuple(problems))
         return Prepared(records=len(rollouts), problems=tuple(problems))
 
     async def activate(self, _: Activate) -> Recovery:
@@ -155,6 +168,7 @@ class AgentOperations:
         waiting, self._waiting = self._waiting, None
         self.agent.replace(waiting.rollouts, waiting.media)
         self.agent.phase = "closed"
+        self._lost.clear()
         self._set_back = Recovery(
             source="checkpoint",
             rollouts=len(waiting.rollouts),
@@ -170,6 +184,12 @@ class AgentOperations:
         return Nothing()
 
     async def sessions(self, _: Nothing) -> Sessions:
+        return self._summaries(lambda _: "")
+
+    async def digests(self, _: Nothing) -> Sessions:
+        return self._summaries(self.agent.journal.digest)
+
+    def _summaries(self, digest: Callable[[str], str]) -> Sessions:
         journal = self.agent.journal
         return Sessions(
             sessions=[
@@ -179,13 +199,23 @@ class AgentOperations:
                     attempt=record.attempt,
                     revision=len(record.answers),
                     status=self._state(record),
-                    digest=journal.digest(record.id),
+                    digest=digest(record.id),
                     bytes=journal.bytes_of(record.id),
                     last=record.answers[-1].path if record.answers else "",
                 )
                 for record in journal.records.values()
             ]
         )
+
+    def _recovery(self) -> Recovery:
+        recovery = self._set_back or self.agent.journal.recovery
+        return msgspec.structs.replace(recovery, listed=(*recovery.listed, *self._lost))
+
+    def _note_lost(self, rollout: str, why: str) -> None:
+        sys.stderr.write(
+            f"unbroken: {self.identity.server}: {rollout} cannot be saved, it begins anew: {why}\n"
+        )
+        self._lost.append(Recovered(id=rollout, tier="fresh", reasons=(why, "it begins anew")))
 
     def _state(self, record: RolloutRecord) -> str:
         if record.status:

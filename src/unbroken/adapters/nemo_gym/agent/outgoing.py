@@ -7,14 +7,17 @@ answers once.
 What is an answer: everything below 500, and the 500 of a tool, which NeMo Gym hands to the model as what the tool said.
 What is none: a refusal, any other number from 500 on, and the 500 of a model, of a seeding and of a verification.
 
-Connections that fail are tried again for ever, as NeMo Gym does; it ends when the rollout is dropped or asked for under a
-higher attempt.
+Connections that fail are tried again, under the same name, for `patience` seconds. NeMo Gym does so for ever; here the
+rollout is then answered with a refusal (`closed`), keeps all that it has, and goes on when it is asked for again. Between two
+tries a call is not under way: saves do not wait for a server that is away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
@@ -27,18 +30,21 @@ import msgspec
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.agent.answered import AnsweredResponse
 from unbroken.adapters.nemo_gym.agent.execution import OWN, Caller, Execution, RolloutStopped
+from unbroken.adapters.nemo_gym.agent.headers import HeadersOnce, broken, one_try
 from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
 from unbroken.adapters.nemo_gym.records import Answer, Asked
 from unbroken.adapters.nemo_gym.serving.gate import Gate
+from unbroken.errors import CorruptObject, ObjectMissing
 
 T = TypeVar("T")
 
 ADDRESS: ContextVar[str] = ContextVar("unbroken_nemo_gym_address", default="")
 """The address to call instead of the configured one."""
 
+PATIENCE = 600.0
 _MOST_HOPS = 10
-_RETRY = 0.5
+_MOST_UNUSED = 1000
 _NO_TOOLS = frozenset({"/verify", *words.SEEDING})
 """Paths whose answer is no tool's: an agent cannot go on with a failure."""
 
@@ -76,9 +82,15 @@ class Outgoing:
     journal: Journal
     gate: Gate
     others: Others
+    patience: float = PATIENCE
+    """Seconds for which a server may stay away."""
+    pause: float = 0.5
+    """Seconds between two tries to reach one."""
     model_calls: int = 0
     replayed: int = 0
-    unused: list[str] = field(default_factory=list[str])
+    unused: deque[str] = field(default_factory=lambda: deque[str](maxlen=_MOST_UNUSED))
+    _away: set[str] = field(default_factory=set[str])
+    """Servers of which it was said that they cannot be reached."""
 
     async def call(
         self, caller: Caller, send: Send, server: str, path: str, arguments: Mapping[str, Any]
@@ -92,14 +104,23 @@ class Outgoing:
         execution.check()
         payload = _payload(arguments)
         key = caller.key(server, path, payload)
-        answer = self.journal.answer(execution.rollout, key)
+        answer = self._kept(execution, key)
         if answer is not None:
             self.replayed += 1
             execution.used.add(key)
             return _response(answer)
         if key in execution.pending:  # the same request came twice, because its first connection broke
             return _response(await asyncio.shield(execution.pending[key]))
-        call = _Call(caller=caller, key=key, server=server, path=path, payload=payload, arguments=arguments)
+        target = _Target(path=path, name=execution.call_id(key))
+        call = _Call(
+            caller=caller,
+            key=key,
+            server=server,
+            path=path,
+            payload=payload,
+            arguments=arguments,
+            target=target,
+        )
         pending = execution.pending[key] = asyncio.get_running_loop().create_future()
         try:
             answered = await _until_stopped(execution, self._made(call, send))
@@ -117,51 +138,95 @@ class Outgoing:
         finally:
             del execution.pending[key]
 
-    async def _made(self, call: _Call, send: Send) -> Answer:
-        execution = call.caller.execution
-        passing: AbstractAsyncContextManager[None] = nullcontext()
-        if (
-            call.server != self.others.own
-        ):  # an agent waits for its own handlers: they pass the gate themselves
-            passing = self.gate.passing(
-                InFlight(path=call.path, id=call.id, rollout=execution.rollout, server=call.server)
+    def _kept(self, execution: Execution, key: str) -> Answer | None:
+        try:
+            return self.journal.answer(execution.rollout, key)
+        except (ObjectMissing, CorruptObject) as error:
+            execution.fail(
+                Refusal(kind="lost session", error=f"An answer that is kept cannot be read: {error}")
             )
-        async with passing:
             execution.check()
-            started = time.time()
-            began = time.monotonic()
-            model = call.server in self.others.models
-            if call.server != self.others.own:
+            raise
+
+    async def _made(self, call: _Call, send: Send) -> Answer:
+        """Make a call, again and again if need be. Between two tries it is not under way, so that a save can go on."""
+        execution = call.caller.execution
+        since: float | None = None
+        while True:
+            execution.check()
+            try:
+                async with self._passing(call):
+                    execution.check()
+                    answer = await self._tried(call, send)
+                self._away.discard(call.server)
+                return answer
+            except broken() as error:  # the call is named, so it may be sent again
+                since = time.monotonic() if since is None else since
+                self._note_away(call, error, since)
+            await asyncio.sleep(self.pause)
+
+    def _passing(self, call: _Call) -> AbstractAsyncContextManager[None]:
+        if call.server == self.others.own:
+            return nullcontext()  # an agent waits for its own handlers: they pass the gate themselves
+        rollout = call.caller.execution.rollout
+        return self.gate.passing(InFlight(path=call.path, id=call.id, rollout=rollout, server=call.server))
+
+    def _note_away(self, call: _Call, error: Exception, since: float) -> None:
+        """Say once that a server is away; stop the rollout if it has been for too long."""
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if call.server not in self._away:
+            self._away.add(call.server)
+            sys.stderr.write(
+                f"unbroken: {self.others.own}: {call.server} cannot be reached and is waited for ({why})\n"
+            )
+        if time.monotonic() - since >= self.patience:
+            call.caller.execution.fail(
+                Refusal(
+                    kind="closed",
+                    error=f"{call.server}{call.path} could not be reached for {self.patience:g} s ({why})."
+                    " Start that server, and ask for the rollout again: it goes on where it is.",
+                )
+            )
+
+    async def _tried(self, call: _Call, send: Send) -> Answer:
+        execution = call.caller.execution
+        started = time.time()
+        began = time.monotonic()
+        model = call.server in self.others.models
+        if call.server != self.others.own:
+            execution.acted |= not model
+            if call.key not in execution.made:
+                execution.made.add(call.key)
                 self.journal.asked(
                     Asked(
                         rollout=execution.rollout, key=call.key, server=call.server, path=call.path,
                         model=model, started=started,
                     )
                 )  # fmt: skip
-            response, body = await self._exchanged(call, send)
-            answer = Answer(
-                key=call.key,
-                scope=call.caller.scope,
-                server=call.server,
-                path=call.path,
-                arguments=b"" if model or call.server == self.others.own else call.encoded(),
-                status=response.status,
-                result=body,
-                content_type=response.headers.get("Content-Type", "application/octet-stream"),
-                cookies=tuple(morsel.OutputString() for morsel in response.cookies.values()),
-                policy_version=(response.headers.get(words.POLICY, "") or execution.policy_version)
-                if model
-                else "",
-                model=model,
-                started=started,
-                seconds=round(time.monotonic() - began, 6),
-                address=execution.addresses.get(call.server, ""),
-            )
-            if not self._counts(call, answer, response.headers.get(words.REFUSED, "")):
-                return answer
-            await self.journal.answered(execution.rollout, answer)
-            self.model_calls += model
+        response, body = await self._exchanged(call, send)
+        answer = Answer(
+            key=call.key,
+            scope=call.caller.scope,
+            server=call.server,
+            path=call.path,
+            arguments=b"" if model or call.server == self.others.own else call.encoded(),
+            status=response.status,
+            result=body,
+            content_type=response.headers.get("Content-Type", "application/octet-stream"),
+            cookies=tuple(morsel.OutputString() for morsel in response.cookies.values()),
+            policy_version=(response.headers.get(words.POLICY, "") or execution.policy_version)
+            if model
+            else "",
+            model=model,
+            started=started,
+            seconds=round(time.monotonic() - began, 6),
+            address=execution.addresses.get(call.server, ""),
+        )
+        if not self._counts(call, answer, response.headers.get(words.REFUSED, "")):
             return answer
+        await self.journal.answered(execution.rollout, answer)
+        self.model_calls += model
+        return answer
 
     def _counts(self, call: _Call, answer: Answer, refused: str) -> bool:
         """Return whether an answer is a part of the rollout. Stops the rollout if it is none of anybody's."""
@@ -191,56 +256,68 @@ class Outgoing:
     async def _exchanged(self, call: _Call, send: Send) -> tuple[Response, bytes]:
         """Make the call, follow redirections, and return the last answer with its whole body."""
         execution = call.caller.execution
-        address, path, method, hops = execution.addresses.get(call.server, ""), call.path, "POST", 0
-        name = call.id
+        target = call.target
         while True:
-            response, body = await self._sent(call, send, address, path, method, name)
+            address = target.address or execution.addresses.get(call.server, "")
+            response, body = await self._sent(call, send, address)
             location = response.headers.get("Location", "")
             moved = response.headers.get(words.MOVED, "")
             if response.status not in {301, 302, 303, 307, 308} or not (location or moved):
                 return response, body
-            hops += 1
-            if hops > _MOST_HOPS:
+            target.hops += 1
+            if target.hops > _MOST_HOPS:
                 execution.fail(
-                    Refusal(kind="other", error=f"{call.server}{call.path} was redirected {hops} times.")
+                    Refusal(
+                        kind="other", error=f"{call.server}{call.path} was redirected {target.hops} times."
+                    )
                 )
                 execution.check()
             if moved:  # the session lives there from now on; it is the same call
-                address = execution.addresses[call.server] = moved.rstrip("/")
+                execution.addresses[call.server] = moved.rstrip("/")
+                target.address = ""
                 continue
-            target = urlsplit(urljoin(str(response.url), location))
-            address = f"{target.scheme}://{target.netloc}"
-            path = target.path + (f"?{target.query}" if target.query else "")
-            name = f"{call.id}/{hops}"  # under the same one a server would give the redirection again
+            url = urlsplit(urljoin(str(response.url), location))
+            target.address = f"{url.scheme}://{url.netloc}"
+            target.path = url.path + (f"?{url.query}" if url.query else "")
+            # Under the same name a server would give the redirection again.
+            target.name = f"{call.id}/{target.hops}"
             if response.status < 304:
-                method = "GET"
+                target.method = "GET"
 
-    async def _sent(
-        self, call: _Call, send: Send, address: str, path: str, method: str, name: str
-    ) -> tuple[Response, bytes]:
-        execution = call.caller.execution
-        while True:
-            arguments = dict(call.arguments)
-            if method == "GET":
-                for key in ("json", "data"):
-                    arguments.pop(key, None)
-            arguments["allow_redirects"] = False
-            arguments["headers"] = {
-                **dict(arguments.get("headers") or {}),
-                words.ROLLOUT: execution.rollout,
-                words.ATTEMPT: str(execution.attempt),
-                words.CALL: name,
-            }
-            if call.server == self.others.own:
-                arguments["headers"][OWN] = self.journal.lineage
-            token = ADDRESS.set(address)
-            try:
-                response = await send(call.server, path, method, **arguments)
+    async def _sent(self, call: _Call, send: Send, address: str) -> tuple[Response, bytes]:
+        execution, target = call.caller.execution, call.target
+        arguments = dict(call.arguments)
+        if target.method == "GET":
+            for key in ("json", "data"):
+                arguments.pop(key, None)
+        arguments["allow_redirects"] = False
+        headers = {
+            **dict(arguments.get("headers") or {}),
+            words.ROLLOUT: execution.rollout,
+            words.ATTEMPT: str(execution.attempt),
+            words.CALL: target.name,
+        }
+        if call.server == self.others.own:
+            headers[OWN] = self.journal.lineage
+        arguments["headers"] = HeadersOnce(headers)
+        token = ADDRESS.set(address)
+        try:
+            with one_try():
+                response = await send(call.server, target.path, target.method, **arguments)
                 return response, await response.read()
-            except _broken():  # while the body was read: the call is named, so it may be sent again
-                await asyncio.sleep(_RETRY)
-            finally:
-                ADDRESS.reset(token)
+        finally:
+            ADDRESS.reset(token)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Target:
+    """Where a call goes next: other than at first if it was redirected. `address`: empty, that of the server."""
+
+    path: str
+    name: str
+    method: str = "POST"
+    address: str = ""
+    hops: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +328,7 @@ class _Call:
     path: str
     payload: Any
     arguments: Mapping[str, Any]
+    target: _Target
 
     @property
     def id(self) -> str:
@@ -294,14 +372,6 @@ def _said(body: bytes) -> str:
         if isinstance(said, str):
             return said[:300]
     return body[:300].decode("utf-8", "replace")
-
-
-def _broken() -> tuple[type[Exception], ...]:
-    try:
-        from aiohttp import ClientError
-    except ImportError:
-        return (ConnectionError,)
-    return (ClientError, ConnectionError)
 
 
 async def _until_stopped(execution: Execution, work: Coroutine[Any, Any, T]) -> T:

@@ -31,6 +31,8 @@ class Stamp:
     numbered: bool
     """Whether no other row has this id."""
     policy_version: str
+    row: str
+    """A digest of what the row says, the same in each attempt."""
 
 
 def stamp_of(headers: Headers, body: bytes) -> Stamp:
@@ -56,6 +58,7 @@ def stamp_of(headers: Headers, body: bytes) -> Stamp:
         stamped=bool(given),
         numbered=bool(given) or numbered,
         policy_version="" if policy is None else str(policy),
+        row=_digest(row, body, size=16),
     )
 
 
@@ -82,7 +85,7 @@ def _attempt(given: Any) -> int:
     return attempt
 
 
-def _digest(row: dict[str, Any], body: bytes) -> str:
+def _digest(row: dict[str, Any], body: bytes, *, size: int = 6) -> str:
     said = {key: value for key, value in row.items() if key not in NOT_SAID}
     text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode() if row else body
-    return hashlib.blake2b(text, digest_size=6).hexdigest()
+    return hashlib.blake2b(text, digest_size=size).hexdigest()

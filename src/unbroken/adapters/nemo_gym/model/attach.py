@@ -14,6 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ import msgspec
 from blake3 import blake3
 
 from unbroken.adapters.nemo_gym import keys, records, words
-from unbroken.adapters.nemo_gym.agent.journal import Identity, versions
+from unbroken.adapters.nemo_gym.agent.journal import Identity
 from unbroken.adapters.nemo_gym.agent.middleware import closing
 from unbroken.adapters.nemo_gym.control import (
     Activate,
@@ -49,8 +50,9 @@ from unbroken.adapters.nemo_gym.records import Adopted, Encoded, Shared, Started
 from unbroken.adapters.nemo_gym.serving.asgi import Application, Message, Receive, Scope, Send, header
 from unbroken.adapters.nemo_gym.serving.controls import Controls, Handler
 from unbroken.adapters.nemo_gym.serving.gate import Gate
+from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, StoreError
 
 _MOST_LINES = 64
 
@@ -78,13 +80,13 @@ def attach(server: Any, app: Any, options: Options) -> None:
     identity = Identity(
         server=str(server.config.name), class_name=type(server).__name__, config_hash=config_hash(server)
     )
-    model = Model(
-        server,
-        Log.open(options.directory, key=options.key),
-        identity,
-        options.key,
-        opened=options.start == "open",
-    )
+    log = Log.open(options.directory, key=options.key)
+    try:
+        model = Model(server, log, identity, options.key, opened=options.start == "open")
+    except BaseException:
+        with suppress(StoreError):  # what went wrong first is told
+            log.close()
+        raise
     controls = Controls(options.token, model.handlers(), lambda: model.epoch)
     app.add_middleware(ModelMiddleware, model=model, controls=controls)
 

@@ -15,6 +15,7 @@ from unbroken.adapters.nemo_gym.agent import journal as journal_module
 from unbroken.adapters.nemo_gym.agent.folding import fold
 from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.frames import Line
+from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import (
     Answer,
     Asked,
@@ -259,6 +260,157 @@ def test_a_log_of_rollouts_that_nobody_drops_does_not_grow_for_good(
         again.close()
 
     asyncio.run(scenario())
+
+
+def test_marks_that_a_trainer_has_called_durable_are_known_over_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        assert (journal.committed_mark, journal.recovered_mark, journal.first_mark) == (0, 0, journal.mark)
+        journal.dispatch("a", attempt=0, body=b"{}", stamped=True)
+        exported = journal.export("", 0)
+        await journal.committed(exported.mark)
+        await journal.committed(exported.mark - 1)  # an older one says nothing new
+        await journal.committed(exported.mark + 1)  # of another log
+        assert journal.committed_mark == exported.mark
+        journal.dispatch("b", attempt=0, body=b"{}", stamped=True)
+        last = journal.export(exported.lineage, exported.mark).mark
+        journal.close()
+
+        again = opened(tmp_path, at=2000.0)
+        assert (again.committed_mark, again.recovered_mark) == (exported.mark, last)
+        assert again.first_mark > last
+        monkeypatch.setattr(journal_module, "_COMPACT_FROM", 0)
+        again.forget(["a", "b"])
+        await again.committed(again.mark)
+        committed = again.mark
+        again.close()
+        compacted = opened(tmp_path, at=3000.0)
+        assert (compacted.committed_mark, compacted.recovered_mark) == (committed, last)
+        compacted.replace([], {})
+        assert (compacted.committed_mark, compacted.recovered_mark) == (0, 0)  # of the former log
+        compacted.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_has_lost_its_end_has_not_the_mark_that_was_given(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        journal.dispatch("a", attempt=0, body=b"{}", stamped=True)
+        before = journal.export("", 0)
+        length = (tmp_path / "log").stat().st_size
+        await journal.answered("a", told("k/1"))
+        lost = journal.export(before.lineage, before.mark)
+        journal.close()
+        log = tmp_path / "log"
+        log.write_bytes(log.read_bytes()[:length])
+        again = opened(tmp_path, at=2000.0)
+        assert again.lineage == lost.lineage
+        assert again.recovered_mark == before.mark < lost.mark < again.first_mark
+        again.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_dropped_is_forgotten_once_a_checkpoint_is_durable(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        for number in range(50):
+            journal.dispatch(f"r{number}", attempt=0, body=b"{}", stamped=True)
+        first = journal.export("", 0)
+        journal.forget([f"r{number}" for number in range(49)])
+        second = journal.export(first.lineage, first.mark)
+        assert len(second.records) == 49
+        await journal.committed(second.mark)
+        assert len(journal._changes) == 1
+        assert journal.export(second.lineage, second.mark).records == []
+        old = journal.export(first.lineage, first.mark)  # what it has missed cannot be told any more
+        assert (old.complete, [record.key for record in old.records]) == (True, ["r49"])
+        journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_image_that_a_rollout_names_again_is_given_again(tmp_path: Path) -> None:
+    """Who carries the records has let it go when no record named it."""
+
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        journal.dispatch("a", attempt=0, body=b"{}", stamped=True)
+        await journal.answered("a", told("k/1", image(1)))
+        first = journal.export("", 0)
+        journal.begin_anew("a")
+        second = journal.export(first.lineage, first.mark)
+        assert second.media == {}
+        await journal.answered("a", told("k/1", image(1)))
+        third = journal.export(second.lineage, second.mark)
+        assert third.media == first.media
+        await journal.ask_again("a", lambda _: False)
+        fourth = journal.export(third.lineage, third.mark)
+        await journal.answered("a", told("k/2", image(1)))
+        assert journal.export(fourth.lineage, fourth.mark).media == first.media
+        journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_image_costs_its_rollout_and_no_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        for number, rollout in enumerate(("a", "b")):
+            journal.dispatch(rollout, attempt=0, body=b"{}", stamped=True)
+            await journal.answered(rollout, told("k/1", image(number)))
+        (digest,) = Media.named(journal.records["a"].answers[0].result)
+        (blob,) = [path for path in (tmp_path / "media").rglob("*") if path.is_file() and digest in str(path)]
+        blob.write_bytes(b"rot")
+        incarnation = journal.records["a"].incarnation
+        lost: list[tuple[str, str]] = []
+        exported = journal.export("", 0, lost=lambda rollout, why: lost.append((rollout, why)))
+        given = {record.key: records.rollout(record.data) for record in exported.records}
+        assert [rollout for rollout, _ in lost] == ["a"]
+        assert "damaged" in lost[0][1]
+        assert not given["a"].answers
+        assert given["a"].incarnation != incarnation
+        assert [answer.key for answer in given["b"].answers] == ["k/1"]
+        assert len(exported.media) == 1
+        journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_digests_follow_what_a_rollout_was_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = opened(tmp_path)
+        seen: list[str] = []
+
+        def look() -> None:
+            seen.append(journal.digest("a"))
+            assert journal.digest("a") == seen[-1]
+
+        journal.dispatch("a", attempt=0, body=b"{}", stamped=True)
+        look()
+        await journal.answered("a", told("k/1"))
+        look()
+        await journal.finish("a", status=200, result=b"1")
+        look()
+        journal.begin_anew("a")
+        look()
+        assert seen[3] == seen[0]
+        assert len(set(seen)) == 3
+        journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_cannot_be_taken_up_is_given_back(tmp_path: Path) -> None:
+    def broken() -> float:
+        raise LookupError("no clock")
+
+    with pytest.raises(LookupError):
+        Journal.open(tmp_path, key=KEY, identity=IDENTITY, clock=broken)
+    opened(tmp_path).close()
 
 
 def test_folding_is_not_disturbed_by_lines_that_are_none() -> None:

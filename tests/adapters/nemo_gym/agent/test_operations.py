@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.adapters.nemo_gym.agent.toys import Said, Toy, row, until
-from unbroken.adapters.nemo_gym import records
+from unbroken.adapters.nemo_gym import records, words
 from unbroken.adapters.nemo_gym.control import (
     Activate,
     Adopt,
@@ -192,5 +195,146 @@ def test_what_is_dropped_is_gone_and_the_others_are_told(tmp_path: Path) -> None
         again = Toy(tmp_path, two_turns, turns)
         assert set(again.journal.records) == {"b"}
         await again.agent.close()
+
+    asyncio.run(scenario())
+
+
+def picture(fill: int) -> dict[str, str]:
+    return {"image": "data:image/png;base64," + base64.b64encode(bytes([fill]) * 6000).decode()}
+
+
+def blobs(directory: Path) -> list[Path]:
+    return [path for path in (directory / "media").rglob("*") if path.is_file()]
+
+
+async def looking(client: Any, request: Any) -> Any:
+    """An agent that makes a result of whatever it meets, and gives it with a picture."""
+    try:
+        await (await client.post("res", "/picture", json={})).read()
+        await client.post("res", "/verify", json={})
+    except Exception as error:  # noqa: BLE001  (that is what such agents do)
+        return {"reward": 0.0, "error": repr(error)}
+    return {"reward": 1.0, **picture(9)}
+
+
+class Pictures:
+    """A server whose verification is answered once it is let."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+
+    async def __call__(self, made: SimpleNamespace) -> Said:
+        if made.path == "/verify":
+            self.asked.set()
+            await self.let.wait()
+        return Said(picture(1))
+
+
+def test_a_rollout_that_has_lost_an_image_is_refused_and_does_not_stop_a_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        pictures = Pictures()
+        toy = Toy(tmp_path, looking, pictures)
+        await toy.control("adopt", Adopt(run="one"))
+        asked = asyncio.create_task(toy.run(row(), attempt=0))
+        await pictures.asked.wait()
+        (blob,) = blobs(tmp_path)
+        blob.write_bytes(b"rot")
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        await until(lambda: not toy.agent.gate.is_open)
+        pictures.let.set()
+        assert await cut == Nothing()
+        exported: Exported = await toy.control("export", Export())
+        (given,) = exported.records
+        assert (given.key, records.rollout(given.data).answers) == ("r", [])
+        refused = await asked
+        assert (refused.status, refused.header(words.REFUSED)) == (503, "lost session")
+        assert "damaged" in json.loads(refused.body)["error"]
+        status: Status = await toy.control("status")
+        assert [(one.id, one.tier) for one in status.recovery.listed] == [("r", "fresh")]
+        await toy.control("release")
+        assert json.loads((await toy.run(row(), attempt=1)).body)["reward"] == 1.0
+        await toy.agent.close()
+
+    asyncio.run(scenario())
+    assert "r cannot be saved, it begins anew" in capsys.readouterr().err
+
+
+def test_an_answer_that_cannot_be_read_is_no_reward(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pictures = Pictures()
+        toy = Toy(tmp_path, looking, pictures)
+        asked = asyncio.create_task(toy.run(row(), attempt=0))
+        await pictures.asked.wait()
+        await toy.agent.close()
+        await asked
+        (blob,) = blobs(tmp_path)
+        blob.unlink()
+        pictures.let.set()
+        again = Toy(tmp_path, looking, pictures)
+        refused = await again.run(row(), attempt=0)
+        assert (refused.status, refused.header(words.REFUSED)) == (503, "lost session")
+        assert b"reward" not in refused.body
+        assert json.loads((await again.run(row(), attempt=1)).body) == {"reward": 1.0, **picture(9)}
+        await again.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_result_that_cannot_be_read_is_computed_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pictures = Pictures()
+        pictures.let.set()
+        toy = Toy(tmp_path, looking, pictures)
+        first = await toy.run(row(), attempt=0)
+        await toy.agent.close()
+        for blob in blobs(tmp_path):
+            blob.write_bytes(b"rot")
+        again = Toy(tmp_path, looking, pictures)
+        reply = await again.run(row(), attempt=1)
+        assert (reply.body, reply.header(words.REPLAYED)) == (first.body, "")
+        assert again.paths() == ["/picture", "/verify"]
+        assert (await again.run(row(), attempt=2)).header(words.REPLAYED) == "1"
+        await again.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_checkpoint_with_damaged_media_loses_the_rollouts_that_name_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        pictures = Pictures()
+        pictures.let.set()
+        source = Toy(tmp_path / "a", looking, pictures)
+        await source.control("adopt", Adopt(run="one"))
+        await source.run(row())
+        await source.control("quiesce", Quiesce(timeout=30))
+        exported: Exported = await source.control("export", Export())
+        await source.control("committed", Committed(mark=exported.mark))
+        status: Status = await source.control("status")
+        assert (status.committed, status.mark) == (exported.mark, exported.mark)
+        assert status.first_mark <= status.mark
+        summaries: Sessions = await source.control("sessions")
+        assert [summary.digest for summary in summaries.sessions] == [""]  # only `digests` computes them
+        await source.agent.close()
+
+        target = Toy(tmp_path / "b", looking, pictures, opened=False)
+        await target.control("adopt", Adopt(run="one"))
+        lineage = target.journal.lineage
+        spoilt = {digest: data[:-1] + b"?" for digest, data in exported.media.items()}
+        prepared: Prepared = await target.control("prepare", Prepare(records=exported.records, media=spoilt))
+        assert (prepared.records, [problem.key for problem in prepared.problems]) == (0, ["r"])
+        assert "damaged" in prepared.problems[0].what
+        prepared = await target.control("prepare", Prepare(records=exported.records, media=exported.media))
+        assert (prepared.records, prepared.problems) == (1, ())
+        await target.control("activate", Activate())
+        status = await target.control("status")
+        assert status.lineage not in {lineage, exported.lineage}
+        assert status.committed == 0
+        await target.control("release")
+        reply = await target.run(row())
+        assert (json.loads(reply.body), target.calls) == ({"reward": 1.0, **picture(9)}, [])
+        await target.agent.close()
 
     asyncio.run(scenario())

@@ -437,7 +437,14 @@ def test_with_other_settings_nothing_of_the_former_ones_is_trained_on(
     ((name, _, answered),) = collected(again, 2, prompt=2)
     assert (name.partition(".")[2], answered) == ("2-0", 2)
     assert "the settings" in capsys.readouterr().err
+    again.step()
     again.leave()
+    last = Training(root, stack)
+    last.run = unbroken.Run(root, every=1, quiet=True, allow_changed={"rate"})
+    last.run.track(gym=last.gym, rate=Setting(0.25))
+    assert last.begin() == 3
+    assert "the training leaves" not in capsys.readouterr().err, "these were saved with the checkpoint"
+    last.leave()
 
 
 class Setting:

@@ -204,7 +204,8 @@ def said(script: list[Any]) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": json.dumps({"script": script})}]}
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let others work until something is so."""
-    while not condition():  # noqa: ASYNC110  (servers do not signal what they are at)
-        await asyncio.sleep(0.005)
+async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+    """Let others work until something is so; servers do not signal what they are at."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110  (see above)
+            await asyncio.sleep(0.005)

@@ -72,6 +72,49 @@ def test_an_agent_waits_for_a_server_that_is_down_unless_a_later_attempt_takes_o
     asyncio.run(scenario())
 
 
+def test_a_server_that_stays_away_holds_up_no_save_and_is_told_of_in_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """NeMo Gym's client tries for ever by itself, inside of one call: it is stopped at its second try."""
+
+    async def scenario() -> None:
+        async with world(tmp_path) as here:
+            hold = tmp_path / "hold"
+            hold.mkdir()
+            end_resources = await here.start(StatefulCounterResourcesServer, hold=str(hold))
+            end = await here.plain_agent(SimpleAgent)
+            undisturbed = await (await here.run(ROW)).json()
+            calls = here.calls
+            await end()
+
+            (hold / "1").touch()
+            around, end = await here.agent(SimpleAgent)
+            first = asyncio.create_task(here.run(ROW))
+            await until(lambda: here.calls == calls + 2)
+            await end_resources()
+            plug = here.unplug("res")
+            (hold / "1").unlink()
+            await until(lambda: "res" in around.outgoing._away)
+            await around.gate.drain(60)  # as for a save
+            assert not around.gate.in_flight()
+            assert not first.done()
+            around.outgoing.patience = 0.01
+            around.gate.open()
+            refused = await first
+            assert (refused.status, refused.headers[words.REFUSED]) == (503, "closed")
+            assert "res/no_such_tool could not be reached" in (await refused.json())["error"]
+
+            plug()
+            await here.serve("res", here.application(here.resources))  # it comes back with all that it had
+            result = await here.run(ROW)
+            assert await result.json() == undisturbed
+            assert here.calls == 2 * calls
+            await end()
+
+    asyncio.run(scenario())
+    assert capfd.readouterr().err.count("cannot be reached") == 1
+
+
 def test_a_server_that_has_lost_its_memory_makes_no_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,10 +154,14 @@ class Toy:
         return msgspec.msgpack.decode(reply.body, type=answers)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the others work until something is so."""
-    while not condition():  # noqa: ASYNC110  (nothing is signalled where an outsider looks)
-        await asyncio.sleep(0)
+async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+    """Let the others work until something is so; nothing is signalled where an outsider looks."""
+
+    async def wait() -> None:
+        while not condition():  # noqa: ASYNC110  (see above)
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(wait(), within)
 
 
 def row(rollout: str = "r", **more: Any) -> dict[str, Any]:

@@ -146,8 +146,10 @@ def test_a_request_that_cannot_be_read_costs_the_replay_and_not_the_state(tmp_pa
         standing.check("asked")
 
 
-def test_an_answer_that_an_agent_cannot_read_is_asked_for_again(tmp_path: Path) -> None:
-    """One of the model is generated once more; one of the environment is answered from its log, and not executed."""
+def test_a_rollout_of_which_an_agent_cannot_read_an_answer_begins_anew_in_a_session_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """The model might answer otherwise the second time, and the old session has gone the way of the first answer."""
     with Stack(tmp_path, **COUNTER.stack) as stack:
         standing = Standing(stack, COUNTER, "spoilt", "whole")
         rollout, _ = standing.rows["spoilt"]
@@ -159,14 +161,18 @@ def test_an_answer_that_an_agent_cannot_read_is_asked_for_again(tmp_path: Path) 
         spoil(stack.gym / "agent", (rollout, Answered, both))
         stack.let_go(TURN)
         stack.restart("agent")
-        standing.check("spoilt")
         standing.check("whole")
-        again = [TURN - 1, TURN, TURN]  # the model's answer that was spoilt, and the two that were under way
+        assert compared(standing.answers["spoilt"].result(PATIENCE)) == standing.course.answer
+        again = [
+            *range(TURN + 1),
+            TURN,
+        ]  # the spoilt one's from the beginning, and the other's that was under way
         undisturbed = [*range(COUNTER.turns)] * 2
         assert sorted(stack.model_calls()[standing.begun :]) == sorted([*undisturbed, *again])
         recovery = stack.status("agent").recovery
-        assert [one.id for one in recovery.listed] == [rollout] or any(
-            rollout in note for note in recovery.notes
-        )
+        assert [(one.id, one.tier) for one in recovery.listed] == [(rollout, "fresh")]
         assert {call.server for call in recovery.in_doubt} >= {MODEL}
-        assert len(stack.digests()) == 3
+        sessions = {session.id: session.digest for session in standing.rig.sessions(rollout)}
+        left = sessions.pop(standing.sessions["spoilt"])  # as it was left
+        assert left == standing.course.digests[TURN]
+        assert list(sessions.values()) == [standing.course.digests[-1]]

@@ -94,6 +94,7 @@ def _say(name: str, journal: Journal, options: Options) -> None:
         f"{name}: {finished} finished and {len(journal.records) - finished} unfinished rollouts are kept in {options.directory}"
     ]
     lines += [f"{name}: {note}" for note in journal.recovery.notes]
+    lines += [f"{name}: {one.id}: {'; '.join(one.reasons)}" for one in journal.recovery.listed]
     lines += [
         f"{name}: {call.id} {call.server}{call.path} was under way" for call in journal.recovery.in_doubt
     ]

@@ -42,7 +42,7 @@ def measure(
         servers.stop(kind.name)
         servers.restart(kind.name)
         with Gym(urls) as gym:
-            status = gym._fleet.settled()[kind.name]  # a server that restores itself says so
+            status = gym.coordinator.fleet.settled()[kind.name]  # a server that restores itself says so
             equal = gym.digests() == expected
         from_log = status.recovery.seconds
         servers.stop(kind.name)
@@ -72,7 +72,7 @@ class _Trainer:
         self._run.track(gym=self.gym)
         self._stop = _Clock()
         self._saves = 0
-        for remote in self.gym._fleet.remotes.values():
+        for remote in self.gym.coordinator.fleet.remotes.values():
             # What only a benchmark wants to know is measured from outside.
             remote.quiesce = self._stop.starting(remote.quiesce)  # type: ignore[method-assign]
             remote.release = self._stop.ending(remote.release)  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ class _Trainer:
             time.sleep(POLL_S)
         durable = time.perf_counter() - started
         engine.wait()  # what is collected after the commit, nobody waits for
-        self.gym._raise_untold()  # the servers have heard of the commit, which is nobody's business in the next save
+        self.gym.coordinator.raise_untold()  # the servers have heard of the commit, which is nobody's business in the next save
         return GymSave(
             paused=self._stop.seconds,
             blocked=blocked,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from unbroken.adapters.nemo_gym.attach import checkpointed
 from unbroken.adapters.nemo_gym.launch.supervisor import Servers
-from unbroken.adapters.nemo_gym.trainer.gym import Gym, RolloutWarning
+from unbroken.adapters.nemo_gym.trainer.coordinator import RolloutWarning
+from unbroken.adapters.nemo_gym.trainer.gym import Gym
 from unbroken.adapters.nemo_gym.trainer.ledger import Rollout
 from unbroken.adapters.nemo_gym.trainer.queue import RolloutQueue
 

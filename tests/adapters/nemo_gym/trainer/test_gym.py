@@ -261,7 +261,7 @@ CONFIG = {
 
 def test_servers_are_found_in_the_configuration_of_nemo_gym() -> None:
     with Gym.from_config(CONFIG, leave_out=["policy"], token=TOKEN) as gym:
-        found = {name: remote.url for name, remote in gym._fleet.remotes.items()}
+        found = {name: remote.url for name, remote in gym.coordinator.fleet.remotes.items()}
     assert found == {"res": "http://127.0.0.1:12001", "agent": "http://10.0.0.7:12002"}
     with pytest.raises(ConfigError, match="no server in this configuration"):
         Gym.from_config({"head_server": {}}, token=TOKEN)
@@ -293,7 +293,7 @@ def test_servers_are_found_by_the_head_server() -> None:
         try:
             address = f"http://127.0.0.1:{server.server_address[1]}"
             with Gym.from_head(address, token=TOKEN) as gym:
-                assert sorted(gym._fleet.remotes) == ["agent", "policy", "res"]
+                assert sorted(gym.coordinator.fleet.remotes) == ["agent", "policy", "res"]
         finally:
             server.shutdown()
             thread.join()
@@ -335,11 +335,11 @@ def test_an_interrupted_collection_is_given_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(gym, "_wait", interrupt)
+        patched.setattr(gym.coordinator, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             gym.collect(rows(2))
     assert [r.id for r in gym.collect(rows(1))] == ["1-0"]
-    assert gym._ledger.kept() == []
+    assert gym.coordinator.ledger.kept() == []
 
 
 def test_the_newer_of_two_trainers_is_obeyed(stack: Stack, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_another_seed_is_another_order_and_none_is_that_of_the_rows(gym: Gym) ->
 def test_no_more_groups_are_under_way_than_asked_for(stack: Stack, gym: Gym) -> None:
     queue = RolloutQueue(gym, PROMPTS, samples=2, ahead=3)
     queue.next(1)
-    assert len(gym._ledger.ids()) == 2 * 4
+    assert len(gym.coordinator.ledger.ids()) == 2 * 4
     assert queue.left == 7
     assert queue.epoch == 0
 
@@ -153,7 +153,7 @@ def test_finished_groups_come_back_and_only_what_is_missing_is_sent_again(
     training.run.track(queue=queue)
     training.begin()
     assert prompts(queue.next()) == [0]
-    ledger, changed = training.gym._ledger, training.gym._changed
+    ledger, changed = training.gym.coordinator.ledger, training.gym.coordinator.changed
     with changed:
         assert changed.wait_for(lambda: len(ledger.finished("queue")) == 3, 30)
     training.step()

@@ -80,8 +80,10 @@ def saved(root: Path, stack: Stack, **options: Any) -> None:
     training = Training(root, stack)
     training.begin()
     training.gym.submit(rows())
-    with training.gym._changed:
-        training.gym._changed.wait_for(lambda: len(training.gym._ledger.finished("submit")) == 3, 30)
+    with training.gym.coordinator.changed:
+        training.gym.coordinator.changed.wait_for(
+            lambda: len(training.gym.coordinator.ledger.finished("submit")) == 3, 30
+        )
     training.step()
     training.leave()
 
@@ -404,7 +406,7 @@ def test_after_going_back_nothing_of_the_future_that_was_left_is_trained_on(
     # It is set back once, and not each time that it goes on.
     last = Training(root, stack)
     last.begin()
-    assert last.gym._ledger.timeline == f"{timeline}."
+    assert last.gym.coordinator.ledger.timeline == f"{timeline}."
     assert "the training leaves" not in capsys.readouterr().err
     last.leave()
 
@@ -520,8 +522,8 @@ def test_nothing_is_taken_over_while_servers_are_still_told_of_the_last_checkpoi
     training.begin()
     training.wait()
     go_on = threading.Event()
-    training.gym._telling = threading.Thread(target=go_on.wait, args=(60,), daemon=True)
-    training.gym._telling.start()
+    training.gym.coordinator._telling = threading.Thread(target=go_on.wait, args=(60,), daemon=True)
+    training.gym.coordinator._telling.start()
     exports = stack.resources.asked.count("export")
     try:
         with pytest.raises((ServerMissing, SaveFailed), match="still being told of the last checkpoint"):

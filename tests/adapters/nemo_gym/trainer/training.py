@@ -98,9 +98,7 @@ class Training:
 
     def wait(self) -> None:
         self.run._running().wait()
-        telling = self.gym._telling
-        if telling is not None:
-            telling.join()
+        self.gym.coordinator.wait_told()
 
     def leave(self) -> None:
         """End as a process that is killed: nothing more is saved."""

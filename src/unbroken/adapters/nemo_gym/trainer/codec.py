@@ -29,7 +29,7 @@ class GymCodec:
     mutable = True
 
     def encode(self, value: Gym, walk: Walk) -> Value:
-        payload = value._capture() if walk.contents else value._settings()
+        payload = value.coordinator.capture() if walk.contents else value.coordinator.settings()
         _promise(payload, walk)
         return write_payload(payload, walk)
 
@@ -38,7 +38,7 @@ class GymCodec:
             return graft.refuse("servers of NeMo Gym were saved, and the program has none here.", twin)
         graft.register(twin)
         saved = payload_of(payload, lambda node: graft.bytes_of(node.b, node.v).tobytes())
-        restoration = restoring.plan(twin, saved, graft)
+        restoration = restoring.plan(twin.coordinator, saved, graft)
         if restoration is not None:
             # First of all: it is what may fail, and nothing of the program depends on it.
             graft.write(restoration.carry_out, phase=Phase.WORLD)

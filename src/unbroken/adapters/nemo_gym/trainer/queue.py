@@ -51,7 +51,7 @@ class RolloutQueue:
                 f"{len(rows)} rows, samples={samples}, ahead={ahead}, epochs={epochs} cannot be used.",
                 hint="There has to be a row, a sample and an epoch at least.",
             )
-        self._gym = gym
+        self._of = gym.coordinator
         self._rows = [dict(row) for row in rows]
         self._samples = samples
         self._ahead = ahead
@@ -98,19 +98,19 @@ class RolloutQueue:
         for number in range(self._first, self._bounded(end + self._ahead)):
             if number not in self._groups:
                 row = self._rows[self._prompt(number)]
-                self._groups[number] = self._gym._send(
+                self._groups[number] = self._of.send(
                     [row] * self._samples, agent=self._agent, policy_version=policy_version, owner="queue"
                 )
         wanted = [self._groups[number] for number in range(self._first, end)]
         flat = [rollout for group in wanted for rollout in group]
-        if not self._gym._knows(flat):
+        if not self._of.knows(flat):
             raise ConfigError(
                 "The queue waits for rollouts that its Gym does not know.",
                 hint="Track both: run.track(gym=gym, queue=queue).",
             )
-        self._gym._ready()
-        self._gym._wait(flat)
-        found = iter(self._gym._hand_out(flat))
+        self._of.ready()
+        self._of.wait(flat)
+        found = iter(self._of.hand_out(flat))
         for number in range(self._first, end):
             del self._groups[number]
         self._first = end

@@ -25,7 +25,7 @@ import msgspec
 from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.control import Recovery, Status
 from unbroken.adapters.nemo_gym.trainer import cut
-from unbroken.adapters.nemo_gym.trainer.gym import SHOWN, Gym
+from unbroken.adapters.nemo_gym.trainer.coordinator import SHOWN, Coordinator
 from unbroken.adapters.nemo_gym.trainer.held import Held
 from unbroken.adapters.nemo_gym.trainer.ledger import Ledger
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, ServerPart, Setting
@@ -41,7 +41,7 @@ SETTINGS = "servers"
 class Restoration:
     """What is to be done to the servers of one `Gym`."""
 
-    gym: Gym
+    of: Coordinator
     payload: Payload
     ledger: Ledger
     statuses: dict[str, Status]
@@ -57,7 +57,7 @@ class Restoration:
         leaves = self.leaves
         if kept := [d.place for d in self.differences if d.level == "kept"]:
             leaves = leaves or f"the settings {_few(kept)} are others than were saved"
-        fleet = self.gym._fleet
+        fleet = self.of.fleet
         recoveries = {name: status.recovery for name, status in self.statuses.items()}
         if self.put_back:
             until = time.monotonic() + fleet.timeout
@@ -72,12 +72,12 @@ class Restoration:
         }
         if leaves:
             self.ledger.leave(secrets.token_hex(3))
-        self.gym._restored(self.ledger, held, leaves=leaves)
+        self.of.go_on(self.ledger, held, leaves=leaves)
         for line in lines_of(recoveries):
             sys.stderr.write(f"unbroken: {line}\n")
 
 
-def plan(gym: Gym, payload: Payload, graft: Graft) -> Restoration | None:
+def plan(of: Coordinator, payload: Payload, graft: Graft) -> Restoration | None:
     """Judge a checkpoint against the servers as they are. What does not fit becomes an error of the plan.
 
     Raises:
@@ -86,11 +86,11 @@ def plan(gym: Gym, payload: Payload, graft: Graft) -> Restoration | None:
     """
     ledger = Ledger.decode(payload.ledger)
     saved = {name: part.records for name, part in payload.servers.items()}
-    statuses = gym._fleet.settled()
+    statuses = of.fleet.settled()
     if not _fits(payload, statuses, graft):
         return None
-    gym._connect()
-    found = Restoration(gym, payload, ledger, statuses, graft.differences)
+    of.connect()
+    found = Restoration(of, payload, ledger, statuses, graft.differences)
     behind = [name for name, part in payload.servers.items() if _is_committed_beyond(statuses[name], part)]
     if behind:
         found.leaves = f"{', '.join(behind)} knew of a later checkpoint than this one"
@@ -99,19 +99,19 @@ def plan(gym: Gym, payload: Payload, graft: Graft) -> Restoration | None:
     if (
         all(_is_further(statuses[name], part) for name, part in payload.servers.items())
         and not any(_could_bring_back(statuses[name], saved[name]) for name in payload.servers)
-        and not _went_back(gym, payload, saved, ledger)
+        and not _went_back(of, payload, saved, ledger)
     ):
         return found
     for name, part in payload.servers.items():
         status = statuses[name]
         if not (status.sessions or status.rollouts or saved[name] or part.shared):
             continue  # there is nothing, and nothing is to come
-        prepared = gym._fleet.get(name).prepare(
+        prepared = of.fleet.get(name).prepare(
             saved[name],
             shared=part.shared,
             media=part.media,
             config_hash=payload.settings[name].config_hash,
-            timeout=gym._fleet.patience,
+            timeout=of.fleet.patience,
         )
         for problem in prepared.problems:
             graft.note_at(f"{problem.key} of {name}", "lost", f"lost: {problem.what}")
@@ -181,11 +181,11 @@ def _is_open(data: bytes) -> bool:
         return False
 
 
-def _went_back(gym: Gym, payload: Payload, saved: dict[str, dict[str, bytes]], ledger: Ledger) -> bool:
+def _went_back(of: Coordinator, payload: Payload, saved: dict[str, dict[str, bytes]], ledger: Ledger) -> bool:
     """Whether the training goes back to an older checkpoint than the servers know of: agents have dropped by now what
     it still waits for."""
     wanted = set(ledger.kept())
-    for remote in gym._fleet.of("agent"):
+    for remote in of.fleet.of("agent"):
         part: ServerPart | None = payload.servers.get(remote.name)
         held = wanted & saved.get(remote.name, {}).keys()
         if part is not None and held and held - {summary.id for summary in remote.sessions()}:

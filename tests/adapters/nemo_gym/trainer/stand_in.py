@@ -1,19 +1,21 @@
 """Servers as NeMo Gym's are, without NeMo Gym: an agent, a resources server and a model, over real HTTP in threads.
 
-They speak the control protocol with real records. An agent writes down what it was told and answers a rollout that is
-asked for again from there; a resources server holds a session per rollout; a model counts its calls and can be held up.
+They speak the control protocol with real records, and their gates are those of real servers. An agent writes down what it
+was told and answers a rollout that is asked for again from there; a resources server holds a session per rollout; a model
+counts its calls and can be held up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -24,6 +26,8 @@ from unbroken.adapters.nemo_gym import control, records, words
 from unbroken.adapters.nemo_gym.control import InFlight, Record, Refuses
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Answer, Encoded, RolloutRecord, SessionRecord
+from unbroken.adapters.nemo_gym.serving.controls import check_epoch
+from unbroken.adapters.nemo_gym.serving.gate import Gate
 
 TOKEN = "a token for tests"
 Reply = tuple[int, dict[str, str], bytes]
@@ -31,6 +35,49 @@ Reply = tuple[int, dict[str, str], bytes]
 
 class Crash(Exception):
     """Makes a server close the connection without an answer, as a killed one does."""
+
+
+class Door:
+    """The gate of real servers, for threads."""
+
+    def __init__(self) -> None:
+        self._gate = Gate()
+
+    @property
+    def is_open(self) -> bool:
+        return self._gate.is_open
+
+    @contextmanager
+    def passing(self, what: InFlight) -> Generator[None]:
+        inside = self._gate.passing(what)
+        self._done(inside.__aenter__())
+        try:
+            yield
+        finally:
+            self._done(inside.__aexit__(None, None, None))
+
+    def drain(self, timeout: float) -> None:
+        self._done(self._gate.drain(timeout))
+
+    def open(self) -> None:
+        self._done(self._at_once(self._gate.open))
+
+    def end_drains(self) -> None:
+        self._done(self._at_once(self._gate.end_drains))
+
+    def _done(self, what: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(what, _loop()).result()
+
+    async def _at_once(self, what: Callable[[], None]) -> None:
+        what()
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the one loop, in a thread, in which all gates are."""
+    found = asyncio.new_event_loop()
+    threading.Thread(target=found.run_forever, daemon=True).start()
+    return found
 
 
 class StandIn:
@@ -48,6 +95,7 @@ class StandIn:
         self.recovered_mark = 0
         self.first_mark = 0
         self.phase: control.Phase = "open"
+        self.door = Door()
         self.config_hash = "as it was"
         self.capability: control.Capability = "snapshot"
         self.exclusions: tuple[str, ...] = ()
@@ -70,9 +118,7 @@ class StandIn:
         """Called before a control operation, with how often it was asked for."""
         self._prepared: list[Record] = []
         self._connections: set[socket.socket] = set()
-        self._gate = threading.Condition()
-        self._inside: dict[int, tuple[InFlight, float]] = {}
-        self._next = 0
+        self._guard = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_of(self))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
@@ -94,26 +140,16 @@ class StandIn:
 
     def keep(self, key: str, record: Any) -> None:
         """Keep a record, or another state of one."""
-        with self._gate:
+        with self._guard:
             self.kept[key] = record
             self.mark += 1
             self.changed[key] = self.mark
             for digest in Media.named(records.encode(record)):
                 self.media_marks.setdefault(digest, self.mark)
 
-    @contextmanager
-    def passing(self, what: InFlight) -> Generator[None]:
+    def passing(self, what: InFlight) -> AbstractContextManager[None]:
         """Be inside the gate, once it is open."""
-        with self._gate:
-            self._gate.wait_for(lambda: self.phase == "open")
-            number, self._next = self._next, self._next + 1
-            self._inside[number] = what, time.monotonic()
-        try:
-            yield
-        finally:
-            with self._gate:
-                del self._inside[number]
-                self._gate.notify_all()
+        return self.door.passing(what)
 
     def answer(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
         """Answer a request that is none of control."""
@@ -155,28 +191,32 @@ class StandIn:
 
     def do_adopt(self, _: control.Adopt) -> control.Epoch:
         self.epoch += 1
+        self.door.end_drains()
         return control.Epoch(epoch=self.epoch)
 
     def do_quiesce(self, given: control.Quiesce) -> control.Nothing:
-        with self._gate:
-            before, self.phase = self.phase, "quiesced"
-            if not self._gate.wait_for(lambda: not self._inside, given.timeout):
-                names = tuple(f"{w.rollout} {w.server}{w.path}" for w, _ in self._inside.values())
-                self.phase = before
-                self._gate.notify_all()
-                raise Refuses("busy", f"{len(names)} calls were still under way.", names=names)
+        epoch = self.epoch
+        try:
+            self.door.drain(given.timeout)
+        finally:
+            check_epoch(epoch, self.epoch)
+        self.phase = "quiesced"
         return control.Nothing()
 
     def do_release(self, _: control.Nothing) -> control.Nothing:
-        with self._gate:
-            self.phase = "open"
-            self._gate.notify_all()
+        self.phase = "open"
+        self.door.open()
         return control.Nothing()
 
+    def check_quiesced(self) -> None:
+        if self.phase != "quiesced" or self.door.is_open:
+            raise Refuses(
+                "other", f"The server is {self.phase}, and is only read while quiesced. Quiesce it first."
+            )
+
     def do_export(self, given: control.Export) -> control.Exported:
-        with self._gate:
-            if self.phase != "quiesced":
-                raise Refuses("closed", "Only a server that is quiesced exports.")
+        self.check_quiesced()
+        with self._guard:
             complete = given.lineage != self.lineage or given.mark > self.mark
             keys = [k for k, at in self.changed.items() if complete or at > given.mark]
             found = [
@@ -199,9 +239,8 @@ class StandIn:
         return control.Prepared(records=len(given.records), problems=problems)
 
     def do_activate(self, _: control.Activate) -> control.Recovery:
-        with self._gate:
-            if self.phase == "open":
-                raise Refuses("busy", "The server is open.")
+        self.check_quiesced()
+        with self._guard:
             gone = set(self.kept)
             self.kept = {record.key: self.read(record.data) for record in self._prepared}
             self.mark += 1
@@ -210,7 +249,7 @@ class StandIn:
         return self.recovery
 
     def do_drop(self, given: control.Drop) -> control.Nothing:
-        with self._gate:
+        with self._guard:
             for key in [k for k, r in self.kept.items() if self.rollout_of(r) in given.rollouts]:
                 del self.kept[key]
                 self.mark += 1
@@ -218,7 +257,7 @@ class StandIn:
         return control.Nothing()
 
     def do_sessions(self, _: control.Nothing) -> control.Sessions:
-        with self._gate:
+        with self._guard:
             return control.Sessions(
                 sessions=[
                     control.SessionSummary(
@@ -307,7 +346,7 @@ class Model(StandIn):
     def answer(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
         given = json.loads(body)
         with self.passing(InFlight(path=path, rollout=given["rollout"])):
-            with self._gate:
+            with self._guard:
                 self.calls[given["rollout"]] += 1
                 number = self.calls.total()
             self.before(given["rollout"], number)
@@ -350,13 +389,13 @@ class Agent(StandIn):
     def answer(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
         row = json.loads(body)
         rollout, attempt = str(row[words.ROLLOUT_KEY]), int(row[words.ATTEMPT_KEY])
-        with self._gate:
+        with self._guard:
             self.runs.append((rollout, attempt))
             running = self._running.setdefault(rollout, threading.Lock())
         instead = self.instead(rollout, attempt)
         if instead is not None:
             return instead
-        with self._gate:
+        with self._guard:
             record = self.kept.get(rollout)
             if record is not None and attempt < record.attempt:
                 return _json(409, {"detail": "an older attempt"}, **{words.REFUSED: "stale attempt"})
@@ -409,7 +448,7 @@ class Agent(StandIn):
             url = self.address if server is self.resources and self.address else server.url
             reply = httpx.post(f"{url}{path}", json=body, timeout=60, trust_env=False)
             if words.REFUSED in reply.headers:
-                with self._gate:  # what it has written down leads nowhere: it begins anew
+                with self._guard:  # what it has written down leads nowhere: it begins anew
                     if self.kept.get(record.id) is record:
                         del self.kept[record.id]
                 raise Refuses(cast("Any", reply.headers[words.REFUSED]), reply.text)

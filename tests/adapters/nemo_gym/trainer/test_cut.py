@@ -126,6 +126,47 @@ def test_an_interruption_releases_all(stack: Stack, fleet: Fleet, monkeypatch: p
     assert [server.phase for server in stack.servers] == ["open", "open", "open"]
 
 
+def test_a_trainer_that_is_replaced_during_its_cut_takes_nothing(stack: Stack, fleet: Fleet) -> None:
+    """Its drain comes to nothing when a newer one adopts the servers; what it has closed the newer one opens."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def before(*_: object) -> None:
+        arrived.set()
+        go_on.wait(30)
+
+    stack.model.before = before
+    body = {"rollout": "r-1", "prompt": 1, "turn": 0, "weight": 0}
+    call = threading.Thread(
+        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False)
+    )
+    call.start()
+    assert arrived.wait(10)
+    failed: list[BaseException] = []
+
+    def save() -> None:
+        try:
+            cut(fleet.by_role, {}, timeout=20)
+        except Fenced as error:
+            failed.append(error)
+
+    draining = threading.Event()
+    stack.model.before_control = lambda operation, _: draining.set() if operation == "quiesce" else None
+    older = threading.Thread(target=save)
+    older.start()
+    assert draining.wait(10)
+    newer = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    newer.adopt("another run")
+    go_on.set()
+    older.join(30)
+    call.join()
+    assert len(failed) == 1
+    assert "export" not in stack.model.asked
+    assert set(cut(newer.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+    assert [server.phase for server in stack.servers] == ["open", "open", "open"]
+    assert all(server.door.is_open for server in stack.servers)
+    newer.close()
+
+
 def _interrupt(**_: object) -> None:
     raise KeyboardInterrupt
 

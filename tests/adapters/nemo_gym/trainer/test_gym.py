@@ -376,8 +376,9 @@ def test_two_threads_that_begin_at_once_do_not_fence_each_other_off(stack: Stack
     assert stack.model.policies == ["v1"]
 
 
+@pytest.mark.parametrize("tracked", [False, True])
 def test_servers_that_are_started_together_with_the_training_are_waited_for(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tracked: bool
 ) -> None:
     """The server begins to listen once it was said that it is waited for, and that is said once."""
     port = stack.model.port
@@ -393,7 +394,12 @@ def test_servers_that_are_started_together_with_the_training_are_waited_for(
 
     monkeypatch.setattr(sys, "stderr", Said())
     with Gym(stack.urls, token=TOKEN, patience=20) as gym:
+        run = unbroken.Run(tmp_path / "run", every=1, quiet=True)
+        if tracked:
+            run.track(gym=gym)
+            assert next(iter(run.steps(1))) == 0
         assert [r.outcome for r in gym.collect(rows(1))] == ["completed"]
+        run.close()
     assert said == ["unbroken: waiting for policy, up to 20 s\n"]
 
 

@@ -400,7 +400,7 @@ def test_after_going_back_nothing_of_the_future_that_was_left_is_trained_on(
     said = capsys.readouterr().err
     assert said.count("the training leaves what it had begun after this checkpoint") == 1
     assert "knew of a later checkpoint than this one" in said
-    assert "1 others are dropped" in said
+    assert "drop what they have of 1 others" in said
     timeline = found[0][0].partition(".")[0]
     assert [name for name, _, _ in found] == [f"{timeline}.{i}-0" for i in range(2, 7)]
     # It is set back once, and not each time that it goes on.

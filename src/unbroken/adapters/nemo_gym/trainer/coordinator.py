@@ -78,7 +78,7 @@ class Coordinator:
             self.connect()
             if (
                 not self._begun
-            ):  # nobody saves this Gym, so its ids begin where those of the last process began
+            ):  # nobody saves this one, so its ids begin where those of the last process began
                 self._begin()
             if not self._open:
                 self.fleet.release()
@@ -215,7 +215,7 @@ class Coordinator:
             dropped = self._drop_unknown()
             sys.stderr.write(
                 f"unbroken: the training leaves what it had begun after this checkpoint ({leaves}): new rollouts are named"
-                f" {ledger.timeline}…, and {dropped} others are dropped by the servers\n"
+                f" {ledger.timeline}…, and the servers drop what they have of {dropped} others\n"
             )
         self.fleet.release()
         self._begun = self._open = True

@@ -206,6 +206,9 @@ def said(script: list[Any]) -> dict[str, Any]:
 
 async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
     """Let others work until something is so; servers do not signal what they are at."""
-    async with asyncio.timeout(within):
+
+    async def wait() -> None:
         while not condition():  # noqa: ASYNC110  (see above)
             await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(wait(), within)

@@ -155,3 +155,38 @@ def test_several_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_workers: 1"):
         Served(tmp_path, server)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_new_coordinator_ends_the_drain_of_the_old_one_and_what_it_prepared(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        served = Served(tmp_path, VLLM())
+        await served.control("adopt", Adopt(run="one"))
+        asked = asyncio.create_task(served.ask())
+        await served.asked.wait()
+        await served.control("prepare", Prepare())
+        drained = asyncio.create_task(served.control("quiesce", Quiesce(timeout=30)))
+        while served.model.gate.is_open:  # noqa: ASYNC110  (nothing is signalled where an outsider looks)
+            await asyncio.sleep(0)
+        assert await served.control("adopt", Adopt(run="two")) == Epoch(epoch=2)
+        assert served.model.gate.is_open
+        served.let.set()
+        assert (await drained).kind == "fenced"
+        await asked
+        assert isinstance(await served.control("export", Export()), Refusal)
+        await served.control("quiesce", Quiesce(timeout=30))
+        assert "Nothing was prepared" in (await served.control("activate", Activate())).error
+        await served.model.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_cannot_be_taken_up_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> dict[str, int]:
+        raise LookupError("no backends")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("unbroken.adapters.nemo_gym.model.attach.pins_of", broken)
+        patched.setattr("unbroken.adapters.nemo_gym.model.attach._MOST_LINES", -1)
+        with pytest.raises(LookupError):
+            Served(tmp_path, VLLM())
+    asyncio.run(Served(tmp_path, VLLM()).model.close())

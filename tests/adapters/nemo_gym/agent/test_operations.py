@@ -338,3 +338,61 @@ def test_a_checkpoint_with_damaged_media_loses_the_rollouts_that_name_them(tmp_p
         await target.agent.close()
 
     asyncio.run(scenario())
+
+
+def test_of_overlapping_drains_only_the_newest_has_a_say(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        toy = Toy(tmp_path, two_turns, turns)
+        await toy.control("adopt", Adopt(run="one"))
+        running = asyncio.create_task(toy.run(row()))
+        await turns.asked.get()
+        first = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=0.05)))
+        await until(lambda: not toy.agent.gate.is_open)
+        second = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        assert (await first).kind == "busy"
+        assert not toy.agent.gate.is_open
+        assert not toy.agent.admission.is_open
+        turns.let.put_nowait(None)
+        assert await second == Nothing()
+        assert isinstance(await toy.control("export", Export()), Exported)
+
+        await toy.control("release")
+        await turns.asked.get()
+        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        await until(lambda: not toy.agent.gate.is_open)
+        await toy.control("release")
+        await until(lambda: toy.agent.admission.is_open)
+        for _ in range(3):
+            turns.let.put_nowait(None)
+        assert (await drained).kind == "busy"
+        assert (await toy.control("status")).phase == "open"
+        assert isinstance(await toy.control("export", Export()), Refusal)
+        assert (await running).status == 200
+        await toy.agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_drain_of_a_trainer_that_has_lost_the_agent_ends_with_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = Turns()
+        toy = Toy(tmp_path, two_turns, turns)
+        await toy.control("adopt", Adopt(run="one"))
+        running = asyncio.create_task(toy.run(row()))
+        await turns.asked.get()
+        await toy.control("prepare", Prepare())
+        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        await until(lambda: not toy.agent.gate.is_open)
+        assert await toy.control("adopt", Adopt(run="two")) == Epoch(epoch=2)
+        for _ in range(3):
+            turns.let.put_nowait(None)
+        assert (await drained).kind == "fenced"
+        assert (await running).status == 200  # it was opened again
+        assert toy.agent.admission.is_open
+        await toy.control("quiesce", Quiesce(timeout=30))
+        nothing = await toy.control("activate", Activate())  # what was prepared was the other's
+        assert "Nothing was prepared" in nothing.error
+        await toy.agent.close()
+
+    asyncio.run(scenario())

@@ -204,6 +204,13 @@ class Agent:
         self.journal.replace(rollouts, media)
         self._earlier = {r.id for r in rollouts if r.status and not r.stamped}
 
+    def match_gates(self) -> None:
+        """Let rollouts in if their calls are let out."""
+        if self.gate.is_open:
+            self.admission.open()
+        else:
+            self.admission.close()
+
     def running(self) -> int:
         return len(self.executions)
 

@@ -275,9 +275,9 @@ class Journal:
     # What a trainer asks.
 
     async def adopt(self, run: str) -> int:
-        self.epoch += 1
-        await self._log.durable(self._append("", Adopted(epoch=self.epoch, run=run)))
-        return self.epoch
+        self.epoch = epoch = self.epoch + 1
+        await self._log.durable(self._append("", Adopted(epoch=epoch, run=run)))
+        return epoch
 
     def export(self, lineage: str, mark: int, *, lost: Callable[[str, str], None] | None = None) -> Exported:
         """Return what has changed since `mark`, or everything where that cannot be told.

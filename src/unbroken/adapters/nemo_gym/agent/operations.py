@@ -39,7 +39,7 @@ from unbroken.adapters.nemo_gym.control import (
 )
 from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import RolloutRecord
-from unbroken.adapters.nemo_gym.serving.controls import Handler
+from unbroken.adapters.nemo_gym.serving.controls import Handler, check_epoch
 from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.errors import CorruptObject, ObjectMissing
 
@@ -106,18 +106,21 @@ class AgentOperations:
         )
 
     async def adopt(self, arguments: Adopt) -> Epoch:
+        self._waiting = None  # it was the other trainer's
+        self.agent.gate.end_drains()
+        self.agent.match_gates()
         return Epoch(epoch=await self.agent.journal.adopt(arguments.run))
 
     async def quiesce(self, arguments: Quiesce) -> Nothing:
-        agent = self.agent
-        admitted = agent.admission.is_open
+        agent, epoch = self.agent, self.agent.journal.epoch
         agent.admission.close()
         try:
             await agent.gate.drain(arguments.timeout)
         except Refuses:
-            if admitted:
-                agent.admission.open()
+            check_epoch(epoch, agent.journal.epoch)
             raise
+        finally:
+            agent.match_gates()
         if agent.phase == "open":
             agent.phase = "quiesced"
         return Nothing()
@@ -129,7 +132,7 @@ class AgentOperations:
     async def release(self, _: Nothing) -> Nothing:
         self.agent.phase = "open"
         self.agent.gate.open()
-        self.agent.admission.open()
+        self.agent.match_gates()
         return Nothing()
 
     async def committed(self, arguments: Committed) -> Nothing:
@@ -235,5 +238,5 @@ class AgentOperations:
         return True
 
     def _check_still(self) -> None:
-        if self.agent.phase == "open":
+        if self.agent.phase == "open" or self.agent.gate.is_open:
             raise Refuses("other", "The agent is open and its rollouts run. Send `quiesce` first.")

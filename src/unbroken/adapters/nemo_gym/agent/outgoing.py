@@ -151,18 +151,20 @@ class Outgoing:
     async def _made(self, call: _Call, send: Send) -> Answer:
         """Make a call, again and again if need be. Between two tries it is not under way, so that a save can go on."""
         execution = call.caller.execution
-        since: float | None = None
+        away = 0.0
         while True:
             execution.check()
+            began = time.monotonic()
             try:
                 async with self._passing(call):
                     execution.check()
+                    began = time.monotonic()  # how long the gate was closed is not the server's fault
                     answer = await self._tried(call, send)
                 self._away.discard(call.server)
                 return answer
             except broken() as error:  # the call is named, so it may be sent again
-                since = time.monotonic() if since is None else since
-                self._note_away(call, error, since)
+                away += time.monotonic() - began + self.pause
+                self._note_away(call, error, away)
             await asyncio.sleep(self.pause)
 
     def _passing(self, call: _Call) -> AbstractAsyncContextManager[None]:
@@ -171,7 +173,7 @@ class Outgoing:
         rollout = call.caller.execution.rollout
         return self.gate.passing(InFlight(path=call.path, id=call.id, rollout=rollout, server=call.server))
 
-    def _note_away(self, call: _Call, error: Exception, since: float) -> None:
+    def _note_away(self, call: _Call, error: Exception, away: float) -> None:
         """Say once that a server is away; stop the rollout if it has been for too long."""
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if call.server not in self._away:
@@ -179,7 +181,7 @@ class Outgoing:
             sys.stderr.write(
                 f"unbroken: {self.others.own}: {call.server} cannot be reached and is waited for ({why})\n"
             )
-        if time.monotonic() - since >= self.patience:
+        if away >= self.patience:
             call.caller.execution.fail(
                 Refusal(
                     kind="closed",

@@ -48,7 +48,7 @@ from unbroken.adapters.nemo_gym.model.pins import pin, pins_of
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.records import Adopted, Encoded, Shared, Started
 from unbroken.adapters.nemo_gym.serving.asgi import Application, Message, Receive, Scope, Send, header
-from unbroken.adapters.nemo_gym.serving.controls import Controls, Handler
+from unbroken.adapters.nemo_gym.serving.controls import Controls, Handler, check_epoch
 from unbroken.adapters.nemo_gym.serving.gate import Gate
 from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
@@ -150,10 +150,12 @@ class Model:
         )
 
     async def adopt(self, arguments: Adopt) -> Epoch:
-        self.epoch += 1
-        ticket = self._log.append("", records.encode(Adopted(epoch=self.epoch, run=arguments.run)))
+        self.epoch = epoch = self.epoch + 1
+        self._waiting = None  # it was the other trainer's
+        self.gate.end_drains()
+        ticket = self._log.append("", records.encode(Adopted(epoch=epoch, run=arguments.run)))
         await self._log.durable(ticket)
-        return Epoch(epoch=self.epoch)
+        return Epoch(epoch=epoch)
 
     async def policy(self, arguments: Policy) -> Nothing:
         self.policy_version = arguments.version
@@ -161,7 +163,12 @@ class Model:
         return Nothing()
 
     async def quiesce(self, arguments: Quiesce) -> Nothing:
-        await self.gate.drain(arguments.timeout)
+        epoch = self.epoch
+        try:
+            await self.gate.drain(arguments.timeout)
+        except Refuses:
+            check_epoch(epoch, self.epoch)
+            raise
         if self.phase == "open":
             self.phase = "quiesced"
         return Nothing()
@@ -172,8 +179,7 @@ class Model:
         return Nothing()
 
     async def export(self, _: Export) -> Exported:
-        if self.phase == "open":
-            raise Refuses("other", "The model server is open. Send `quiesce` first.")
+        self._check_still()
         return Exported(
             lineage=self.lineage, mark=0, complete=True, shared=msgspec.msgpack.encode(self._encoded())
         )
@@ -192,13 +198,12 @@ class Model:
     async def activate(self, _: Activate) -> Recovery:
         if self._waiting is None:
             raise Refuses("other", "Nothing was prepared. Send `prepare` first.")
-        if self.phase == "open":
-            raise Refuses("other", "The model server is open. Send `quiesce` first.")
+        self._check_still()
         said, self._waiting = self._waiting, None
         missing = pin(self._server, said.pins)
         self.policy_version = said.policy_version
+        self.phase = "closed"  # before anything is waited for: another trainer may open it meanwhile
         await self._log.durable(self._log.append("", records.encode(self._shared())))
-        self.phase = "closed"
         notes: tuple[str, ...] = ()
         if missing:
             notes = (
@@ -212,6 +217,10 @@ class Model:
 
     async def nothing(self, _: msgspec.Struct) -> Nothing:
         return Nothing()
+
+    def _check_still(self) -> None:
+        if self.phase == "open" or self.gate.is_open:
+            raise Refuses("other", "The model server is open. Send `quiesce` first.")
 
     def _cache(self) -> dict[str, str]:
         cache = {"policy_version": self.policy_version} if self.policy_version else {}

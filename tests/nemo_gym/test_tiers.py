@@ -176,3 +176,17 @@ def test_a_rollout_of_which_an_agent_cannot_read_an_answer_begins_anew_in_a_sess
         left = sessions.pop(standing.sessions["spoilt"])  # as it was left
         assert left == standing.course.digests[TURN]
         assert list(sessions.values()) == [standing.course.digests[-1]]
+
+
+def test_an_agent_whose_log_is_gone_leaves_the_old_sessions_alone(tmp_path: Path) -> None:
+    with Stack(tmp_path, **COUNTER.stack) as stack:
+        standing = Standing(stack, COUNTER, "gone")
+        rollout, _ = standing.rows["gone"]
+        stack.kill("agent")
+        shutil.rmtree(stack.gym / "agent")
+        stack.let_go(TURN)
+        stack.restart("agent")
+        assert compared(standing.answers["gone"].result(PATIENCE)) == standing.course.answer
+        sessions = {session.id: session.digest for session in standing.rig.sessions(rollout)}
+        assert sessions.pop(standing.sessions["gone"]) == standing.course.digests[TURN]
+        assert list(sessions.values()) == [standing.course.digests[-1]]

@@ -283,11 +283,11 @@ def test_marks_that_a_trainer_has_called_durable_are_known_over_restarts(
         assert again.first_mark > last
         monkeypatch.setattr(journal_module, "_COMPACT_FROM", 0)
         again.forget(["a", "b"])
-        await again.committed(again.mark)
-        committed = again.mark
+        committed = again.export("", 0).mark
+        await again.committed(committed)
         again.close()
         compacted = opened(tmp_path, at=3000.0)
-        assert (compacted.committed_mark, compacted.recovered_mark) == (committed, last)
+        assert (compacted.committed_mark, compacted.recovered_mark) == (committed, committed)
         compacted.replace([], {})
         assert (compacted.committed_mark, compacted.recovered_mark) == (0, 0)  # of the former log
         compacted.close()

@@ -90,7 +90,7 @@ class Journal:
         now = clock() if last is None else max(clock(), last.time + 0.001)
         self.epoch = folded.epoch
         self.committed_mark = folded.committed
-        self.recovered_mark = self._marked = folded.marked
+        self.recovered_mark = self._marked = max(folded.marked, folded.committed)
         self.lineage = uuid.uuid4().hex if last is None else last.lineage
         # The mark grows from process to process without being written down.
         self._changes = Changes(int(now * 1e6), {r.id: bodies_of(r) for r in self.records.values()})

@@ -10,9 +10,11 @@ import pytest
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import Adopt, Quiesce, Refusal
 from unbroken.adapters.nemo_gym.server import cookies
+from unbroken.adapters.nemo_gym.serving import asgi
+from unbroken.adapters.nemo_gym.serving.asgi import Receive, Reply, Scope, Send
 from unbroken.errors import ConfigError, StoreFull
 
-from .tiny import Tiny, running
+from .tiny import Tiny, TinyApp, running
 
 
 def test_a_lost_answer_that_is_asked_for_again_is_executed_once(tmp_path: Path) -> None:
@@ -221,5 +223,37 @@ def test_a_log_that_somebody_has_keeps_a_second_server_from_starting(tmp_path: P
             with pytest.raises(AssertionError, match=r"lifespan\.startup\.failed"):
                 async with running(tmp_path):
                     pass
+
+    asyncio.run(scenario())
+
+
+class Elsewhere(TinyApp):
+    """Sends callers of one path to another, as frameworks do for a slash too many."""
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/tool/":
+            await asgi.body_of(receive)
+            headers = [(b"location", b"/tool"), (b"date", b"today"), (b"x-reason", b"slash")]
+            await asgi.answer(send, Reply(307, headers))
+            return
+        await super()._answered(scope, receive, send)
+
+
+class Slashes(Tiny):
+    def setup_webserver(self) -> TinyApp:
+        return Elsewhere(self)
+
+
+def test_an_answer_that_is_given_again_has_its_headers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, Slashes) as server:
+            cookie = (await server.post("/seed_session", {}, rollout="r", call="1")).cookie
+            first = await server.post("/tool/", cookie=cookie, rollout="r", call="2")
+            assert first.reply.header("location") == "/tool"
+        async with running(tmp_path, Slashes) as server:
+            again = await server.post("/tool/", cookie=cookie, rollout="r", call="2")
+            assert (again.replayed, again.status) == (True, 307)
+            told = {name: again.reply.header(name) for name in ("location", "x-reason", "date")}
+            assert told == {"location": "/tool", "x-reason": "slash", "date": ""}
 
     asyncio.run(scenario())

@@ -11,7 +11,7 @@ import pytest
 from unbroken.adapters.nemo_gym import control
 from unbroken.adapters.nemo_gym.control import Committed, Drop, Export, Exported, Prepare, Quiesce, Refusal
 
-from .tiny import Running, Tiny, running
+from .tiny import Running, Tiny, running, until
 
 
 async def _held(server: Running) -> tuple[asyncio.Event, asyncio.Task[Any]]:
@@ -24,8 +24,7 @@ async def _held(server: Running) -> tuple[asyncio.Event, asyncio.Task[Any]]:
 
 
 async def _until_closed(server: Running) -> None:
-    while server.participant.gate.is_open:
-        await asyncio.sleep(0)
+    await until(lambda: not server.participant.gate.is_open)
 
 
 def test_a_server_that_is_released_while_it_drains_is_not_read(tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_who_takes_over_while_a_checkpoint_is_put_in_place_gets_it_whole(tmp_pat
             Waits.go_on.clear()
             Waits.entered.clear()
             activating = asyncio.create_task(server.told("activate", control.Activate()))
-            await Waits.entered.wait()
+            await asyncio.wait_for(Waits.entered.wait(), 30)
             status = await server.told("status")
             assert (status.phase, [call.path for call in status.in_flight]) == ("restoring", ["/add"])
             epoch = server.epoch

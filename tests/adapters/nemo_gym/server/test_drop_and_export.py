@@ -25,14 +25,13 @@ def test_a_drop_during_an_export_waits_for_it(tmp_path: Path, *, since: bool) ->
     async def scenario() -> None:
         async with running(tmp_path) as server:
             await server.adopted()
+            asked = Export()
             for rollout in ROLLOUTS:
                 cookie = (await server.post("/seed_session", {"start": 3}, rollout=rollout, call="1")).cookie
                 if rollout == "r0" and since:
                     before = await server.cut()
                     asked = Export(lineage=before.lineage, mark=before.mark)
                 await server.post("/add", {"count": 1}, cookie=cookie, rollout=rollout, call="2")
-            if not since:
-                asked = Export()
             await server.told("quiesce", Quiesce(timeout=5))
             exporting = asyncio.create_task(server.told("export", asked))
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import pytest
 
 from unbroken.adapters.nemo_gym.control import Recovered
 
-from .tiny import Tiny, running
+from .tiny import Tiny, running, until
 
 TURNS = pytest.mark.parametrize("turns", [10, 100])
 
@@ -71,3 +71,40 @@ def test_replay_takes_as_many_calls_as_there_were_and_is_declared(tmp_path: Path
     assert asyncio.run(declared()) == "replay"
     (back,) = asyncio.run(_restarted(tmp_path / "run", turns, Repeatable, cut=True, capability="replay"))
     assert (back.tier, back.redone) == ("replayed", 1 + turns)
+
+
+class Slow(Tiny):
+    """What is executed again in the second process is never answered."""
+
+    hangs = False
+
+    async def on_add(self, session: str, body: Mapping[str, Any]) -> object:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().on_add(session, body)
+
+
+def test_a_call_that_hangs_when_it_is_done_again_costs_its_session_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unbroken.adapters.nemo_gym.server.redo._LEAST", 0.2)
+
+    async def scenario() -> None:
+        async with running(tmp_path, Slow) as server:
+            bad = (await server.post("/seed_session", {"start": 3}, rollout="bad", call="1")).cookie
+            await server.post("/add", {"count": 1}, cookie=bad, rollout="bad", call="2")
+            good = (await server.post("/seed_session", {"start": 4}, rollout="good", call="1")).cookie
+        monkeypatch.setattr(Slow, "hangs", True)
+        async with running(tmp_path, Slow, restored=False) as server:
+            await until(lambda: bool(server.participant.in_flight()))
+            status = await server.told("status")
+            assert (status.phase, [call.path for call in status.in_flight]) == ("restoring", ["/add"])
+            assert (await server.post("/value", cookie=good, rollout="good", call="2")).json == {"count": 4}
+            assert (
+                await server.post("/value", cookie=bad, rollout="bad", call="3")
+            ).refused == "lost session"
+            (listed,) = (await server.told("status")).recovery.listed
+            assert "is not answered within 0.2 s" in listed.reasons[0]
+            assert (await server.told("status")).in_flight == ()
+
+    asyncio.run(scenario())

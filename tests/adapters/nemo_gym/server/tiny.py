@@ -251,6 +251,15 @@ class Running:
         return {summary.id: summary.digest for summary in (await self.told("digests")).sessions}
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Let others run until something holds. What never does is an error."""
+    for _ in range(10_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to hold")
+
+
 @asynccontextmanager
 async def running(
     directory: Path | None,

@@ -303,7 +303,7 @@ GENRM = {
     [
         ("gpqa_diamond", "GPQADiamondResourcesServer", {}, "stateless"),
         ("genrm_compare", "GenRMCompareResourcesServer", GENRM, "drain_only"),
-        ("example_single_tool_call", "SimpleWeatherResourcesServer", {}, "stateless"),
+        ("example_single_tool_call", "SimpleWeatherResourcesServer", {}, "replay"),
     ],
 )
 def test_what_a_class_says_before_any_traffic(

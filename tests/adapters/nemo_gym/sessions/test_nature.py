@@ -41,7 +41,7 @@ class Server:
         held = self.sessions
         held[session] = 1
 """,
-    "snapshot by an object of its own": """
+    "replay by an object of its own": """
 class Tools:
     def __init__(self):
         self.x = []

@@ -22,12 +22,17 @@ _NOT_OURS = frozenset({"nemo_gym", "pydantic", "builtins", "abc", "typing"})
 _DEEPEST = 6
 
 
+def is_framework(cls: type) -> bool:
+    """Whether a class is what servers are made of, and none of theirs."""
+    return cls.__module__.split(".", maxsplit=1)[0] in _NOT_OURS
+
+
 def modules_of(cls: type) -> tuple[ModuleType, ...]:
     """Return the modules that define a server's class and those it was made of, without the framework's own."""
     found: dict[str, ModuleType] = {}
     for base in cls.__mro__:
         module = sys.modules.get(base.__module__)
-        if module is not None and base.__module__.split(".", maxsplit=1)[0] not in _NOT_OURS:
+        if module is not None and not is_framework(base):
             found[base.__module__] = module
     return tuple(found.values())
 

@@ -1,6 +1,7 @@
 """What a server's source says of its state before any traffic: what it changes, and what it will hold that is alive.
 
-It is read, never run. What it cannot say shows in traffic, which has the last word (`states`).
+It is read, never run. What it cannot say shows in traffic, which has the last word (`states`). Invariant: `stateless` is a
+server only if that is proved, and `snapshot` only if it is known where its sessions are; else its calls are made again.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from types import ModuleType
 from typing import Any, cast
 
 from unbroken.adapters.nemo_gym.control import Capability
+from unbroken.adapters.nemo_gym.sessions.bindings import bindings
 from unbroken.adapters.nemo_gym.sessions.clocks import modules_of, tree_of
 from unbroken.adapters.nemo_gym.sessions.facts import fact_of
+from unbroken.adapters.nemo_gym.sessions.keyed import keyed_by_session
 from unbroken.adapters.nemo_gym.sessions.live import COORDINATORS, held_kind, kind_of
+from unbroken.adapters.nemo_gym.sessions.verifying import only_verifies
 
 _BUILDING = frozenset({"__init__", "model_post_init", "setup_webserver", "__post_init__"})
 _MUTATORS = frozenset({
@@ -49,6 +53,9 @@ class Nature:
         """Attributes that its code changes outside of building it."""
         self.handed: set[str] = set()
         """Attributes that it hands to other code there, or, if they are objects of their own, calls."""
+        self.keyed: set[str] = set()
+        """Attributes in which it looks something up by the id of a session, as it is."""
+        self._only_verifies = only_verifies(cls, _MUTATORS)
         self._readable = False
         self._annotations: dict[str, str] = {}
         self._static: Capability | None = None
@@ -64,7 +71,7 @@ class Nature:
         self,
         values: Mapping[str, Any],
         *,
-        has_sessions: bool,
+        has_maps: bool,
         changed: bool,
         failed: bool,
         excluded: bool,
@@ -78,9 +85,21 @@ class Nature:
             return "drain_only"
         if failed:
             return "replay"
-        if has_sessions or changed or any(self._may_change(name, value) for name, value in values.items()):
+        if has_maps:
             return "snapshot_with_exclusions" if excluded else "snapshot"
-        return "stateless"
+        if self._only_verifies and not changed and not self._writes(values):
+            return "stateless"
+        return "replay"
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether the source says that sessions have processes and the like: what can be read out is not all there is."""
+        return self._static == "replay"
+
+    def _writes(self, values: Mapping[str, Any]) -> bool:
+        """Whether a call may leave something in an attribute, also in one that is not there yet."""
+        absent = any(values.get(name) is None for name in self.mutated)
+        return absent or any(self._may_change(name, value) for name, value in values.items())
 
     def _may_change(self, name: str, value: Any) -> bool:
         if held_kind(value):
@@ -88,7 +107,7 @@ class Nature:
         if not self._readable:
             return not isinstance(value, _SCALARS)
         if name in self.mutated:
-            return value is not None
+            return True
         return name in self.handed and not isinstance(value, _SCALARS)
 
     def _read(self, module: ModuleType, tree: ast.Module, names: set[str]) -> None:
@@ -116,6 +135,7 @@ class Nature:
                 self.mutated.update(_stored(function))
                 self.mutated.update(_changed(function))
                 self.handed.update(_handed(function))
+                self.keyed.update(keyed_by_session(function))
 
     def _look(self, name: str, annotation: str, module: ModuleType, tree: ast.Module) -> None:
         """Judge an attribute by its annotation, and by the source of the module's classes that it names."""
@@ -224,6 +244,15 @@ def _attribute(node: ast.expr) -> str:
             return ""
 
 
+def _is_copy(node: ast.expr) -> bool:
+    """Whether an expression is a copy of what it is made of, all through."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr == "model_copy":
+        return any(keyword.arg == "deep" for keyword in node.keywords)
+    return node.func.attr in {"model_dump", "deepcopy"}
+
+
 def _stored(function: ast.AST) -> Iterator[str]:
     """Find attributes that are assigned to, or into."""
     for node in ast.walk(function):
@@ -235,11 +264,10 @@ def _stored(function: ast.AST) -> Iterator[str]:
 
 def _changed(function: ast.AST) -> Iterator[str]:
     """Find attributes on which a method that changes is called, also under the name of a local variable."""
-    local: dict[str, str] = {}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            attribute = _attribute(node.value)
-            local |= {target.id: attribute for target in node.targets if isinstance(target, ast.Name)}
+    local: dict[str, set[str]] = {}
+    for variable, value in bindings(function):
+        if not _is_copy(value) and (attribute := _attribute(value)):
+            local.setdefault(variable, set()).add(attribute)
     for node in ast.walk(function):
         changed: ast.expr | None = None
         if (
@@ -251,9 +279,8 @@ def _changed(function: ast.AST) -> Iterator[str]:
         elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
             changed = node.value
         if changed is not None:
-            name = _attribute(changed) or local.get(_root(changed), "")
-            if name:
-                yield name
+            name = _attribute(changed)
+            yield from (name,) if name else local.get(_root(changed), ())
 
 
 def _handed(function: ast.AST) -> Iterator[str]:

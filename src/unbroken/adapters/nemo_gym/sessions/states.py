@@ -4,12 +4,16 @@ What a session owns is found by its id: whatever the server keeps under it, in a
 pickle, so that what refers to the same object still does afterwards. What sessions share stays outside of it, and is taken by itself as
 far as it has changed since the server was built.
 
-Not promised: that a value which two sessions refer to without the server referring to it stays one object.
+As long as nothing of any session was ever found, a session that holds nothing is not read out as empty: what it has may lie where
+nobody looks, in a closure or in a list. Its calls are made again. Once it is known where sessions are, one without a value has none.
+
+Not promised: that a value which two sessions refer to without the server referring to it stays one object; and, of a server that
+keeps a part of a session under its id and another part elsewhere, that other part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping, MutableSet
 from typing import Any, cast
 
 from unbroken.adapters.nemo_gym.control import Capability
@@ -25,6 +29,7 @@ from unbroken.adapters.nemo_gym.sessions.encoding import (
     encode,
     load,
 )
+from unbroken.adapters.nemo_gym.sessions.mentions import mentions
 from unbroken.adapters.nemo_gym.sessions.nature import Nature
 from unbroken.adapters.nemo_gym.sessions.outside import Outside
 from unbroken.adapters.nemo_gym.sessions.pickling import Unpicklable, culprit
@@ -33,6 +38,9 @@ from unbroken.errors import ConfigError, StateMismatch
 
 _PASSING = "held or awaited"
 _DEEP = "it is nested too deeply"
+_NOTHING = "nothing of this session was found in the server, so its calls are made again"
+_UNREAD = "holds something of sessions that cannot be told apart by them; their calls are made again"
+_MOST_LOOKED_AT = 100_000
 
 
 class SessionStates:
@@ -70,11 +78,27 @@ class SessionStates:
         maps = self._maps_by_attribute()
         return self._nature.capability(
             {name: value for name, value in self._attributes.values().items() if name not in maps},
-            has_sessions=bool(self._maps),
+            has_maps=self.has_maps,
             changed=self._outside.ever_changed,
             failed=self._failed,
             excluded=bool(self.exclusions),
         )
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether it is known where this server keeps its sessions: its source says so, or one was found."""
+        if self._maps:
+            return True
+        values = self._attributes.values() if self._nature.keyed else {}
+        return any(
+            isinstance(values.get(name), (MutableMapping, MutableSet)) and name not in self._exclude
+            for name in self._nature.keyed
+        )
+
+    @property
+    def reads_sessions(self) -> bool:
+        """Whether sessions are worth reading out. Where they have processes and the like, what can be read is not all there is."""
+        return self._given != "replay" and not self._nature.has_processes
 
     @property
     def exclusions(self) -> tuple[str, ...]:
@@ -91,9 +115,12 @@ class SessionStates:
             self._find(session)
 
     def capture(self, session: str) -> Encoded | None:
-        """Read out all that the server keeps of a session. None: it cannot be; see `reason`."""
+        """Read out all that the server keeps of a session. None: it cannot be, or nothing was found; see `reason`."""
         self.know(session)
         values = self._find(session)
+        if not values and not self.has_maps:
+            self._reasons[session] = _NOTHING
+            return None
         try:
             encoded = self._encode(values)
         except Unpicklable as error:
@@ -109,13 +136,20 @@ class SessionStates:
         return encoded
 
     def reason(self, session: str) -> str:
-        """Return the place and the class that the last capture of a session failed at; "" if it did not fail."""
+        """Return why the last capture of a session gave nothing: place and class, if it failed; "" if it did not."""
         return self._reasons.get(session, "")
 
     def shared(self) -> Encoded | None:
         """Read out what sessions share, as far as it has changed since the server was built. None: nothing has."""
         self._dropped = {}
         changed = self._outside.changed(self._maps_by_attribute())
+        if not self.has_maps:
+            # Whose calls are made again from the first on must not find there already what they left there.
+            for name in [
+                name for name, value in changed.items() if mentions(value, self._known, _MOST_LOOKED_AT)
+            ]:
+                self._dropped[name] = _UNREAD
+                del changed[name]
         leftover = self._leftover()
         external = self._external(skip=changed)
         while changed or leftover:
@@ -209,7 +243,10 @@ class SessionStates:
         self._reasons.pop(session, None)
 
     def digest(self, session: str) -> str:
-        """Return the digest of a session's live state; "" if it has none. Of what is nested too deeply it is no digest."""
+        """Return the digest of a session's live state; "" if nothing of it was found, which says nothing about what it is.
+
+        Of what is nested too deeply it is no digest.
+        """
         self.know(session)
         values = self._find(session)
         if not values:
@@ -218,6 +255,10 @@ class SessionStates:
             return digest_and_plain(values, external=self._external, clocks=self._clocks)[0]
         except RecursionError:
             return _DEEP  # like no digest of what was captured, and not like that of nothing
+
+    def agrees(self, session: str, encoded: Encoded) -> bool:
+        """Say whether the live state of a session is the one that was read out. Nothing found agrees with an empty state only."""
+        return self.digest(session) == (encoded.digest if not _is_empty(encoded) else "")
 
     def context(self, session: str) -> Any:
         """Return what the server keeps of a session as people read it. See `context.view` for what is cut."""
@@ -318,6 +359,10 @@ class SessionStates:
             for place in self._maps.values()
             if not place.module and place.key is None and not place.name
         )
+
+
+def _is_empty(encoded: Encoded) -> bool:
+    return encoded.form == "json" and not encoded.packed and encoded.data == b"{}"
 
 
 def _take_out(holder: Holder, session: str) -> None:

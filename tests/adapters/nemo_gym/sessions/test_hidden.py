@@ -94,6 +94,24 @@ def test_nothing_found_agrees_with_an_empty_state_only(start: Start) -> None:
     assert not states.agrees("r1", empty)
 
 
+def test_what_was_not_found_cannot_be_freed_and_is_said_to_be_there_still(start: Start) -> None:
+    server, states = start(HIDDEN["a closure"])
+    states.know("r0")
+    server.inc("r0")
+    assert states.left_behind("r0") == ""
+    states.remove("r0")
+    assert "started again" in states.left_behind("r0")
+    assert states.left_behind("r1") == ""
+    states.remove("r1")
+    assert states.left_behind("r1") == "", "it was never here"
+    found, others = start(ON_DEMAND["a dict"])
+    found.inc("r0")
+    others.know("r0")
+    others.remove("r0")
+    assert others.left_behind("r0") == ""
+    assert found.inc("r0") == 1
+
+
 def test_who_says_that_a_server_is_stateless_or_replayed_is_believed(start: Start) -> None:
     server, _ = start(HIDDEN["a closure"])
     assert SessionStates(server, key=KEY, capability="stateless").capability == "stateless"

@@ -40,6 +40,7 @@ _PASSING = "held or awaited"
 _DEEP = "it is nested too deeply"
 _NOTHING = "nothing of this session was found in the server, so its calls are made again"
 _UNREAD = "holds something of sessions that cannot be told apart by them; their calls are made again"
+_LEFT = "its calls were made in this process before, and what they left there was not found; a server that is started again has nothing of it"
 _MOST_LOOKED_AT = 100_000
 
 
@@ -66,6 +67,8 @@ class SessionStates:
         self._known: dict[str, None] = {}
         self._maps: dict[str, Place] = {}
         self._reasons: dict[str, str] = {}
+        self._left: set[int] = set()
+        """Hashes of the sessions that were removed without anything of them having been found."""
         self._failed = False
         self._dropped: dict[str, str] = {}
         self._generation = 0
@@ -236,11 +239,20 @@ class SessionStates:
         self._generation += 1
 
     def remove(self, session: str) -> None:
-        """Free all that the server keeps of a session."""
+        """Free all that the server keeps of a session, as far as it is found; see `left_behind`."""
+        if session in self._known and not self.has_maps and self.capability != "stateless":
+            self._left.add(hash(session))
         for _, holder in list(self._attributes.holders(session)):
             _take_out(holder, session)
         self._known.pop(session, None)
         self._reasons.pop(session, None)
+
+    def left_behind(self, session: str) -> str:
+        """Return why the calls of a session cannot be made again in this process; "" if they can.
+
+        What it did here once, and was not found, is still there: it would be done twice. A new process has nothing of it.
+        """
+        return _LEFT if hash(session) in self._left else ""
 
     def digest(self, session: str) -> str:
         """Return the digest of a session's live state; "" if nothing of it was found, which says nothing about what it is.

@@ -10,6 +10,7 @@ import pytest
 
 from unbroken.adapters.nemo_gym import control
 from unbroken.adapters.nemo_gym.control import Committed, Drop, Export, Exported, Prepare, Quiesce, Refusal
+from unbroken.errors import StoreError
 
 from .tiny import Running, Tiny, running, until
 
@@ -194,5 +195,30 @@ def test_a_server_that_fails_while_a_checkpoint_is_put_in_place_stays_closed(
         async with running(tmp_path) as server:
             assert (await server.told("status")).lineage == lineage
             assert await server.digests() == digests, "the log is as it was"
+
+    asyncio.run(scenario())
+
+
+def test_calls_at_the_door_of_a_server_whose_log_fails_are_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as server:
+            await server.adopted()
+            cookie = (await server.post("/seed_session", {"start": 3}, rollout="a", call="1")).cookie
+            await server.told("quiesce", Quiesce(timeout=5))
+            waiting = [
+                asyncio.create_task(server.post("/value", cookie=cookie, method=method))
+                for method in ("POST", "GET")
+            ]
+            await asyncio.sleep(0)
+
+            def full(*_: object) -> int:
+                raise StoreError("The disk is full.", key="log")
+
+            monkeypatch.setattr(server.participant.log, "append", full)
+            assert "disk is full" in (await server.told("export", Export())).error
+            assert [answer.refused for answer in await asyncio.gather(*waiting)] == ["closed", "closed"]
+            assert (await server.told("release")).kind == "closed"
 
     asyncio.run(scenario())

@@ -165,7 +165,7 @@ def test_a_surrender_of_which_nothing_more_is_heard_ends_by_itself(tmp_path: Pat
         async with running(tmp_path) as source:
             await source.adopted()
             cookie, session = await _seeded(source)
-            asked = Surrender(session=session, to="http://b:1", lease=0.01)
+            asked = Surrender(session=session, to="http://b:1", lease=2.0)
             assert isinstance(await source.told("surrender", asked), Record)
             assert (await source.post("/value", cookie=cookie)).json == {"count": 3}
             late = await source.told("settle", Settle(session=session, moved=True))

@@ -296,7 +296,7 @@ class Calls:
         try:
             return await self._of.media.lift_aside(body)
         except StoreError as error:
-            self._of.failure = self._of.failure or error
+            self._of.shut(error)
             raise
 
     def _add(self, record: SessionRecord, began: Began, ended: Ended) -> int:

@@ -84,6 +84,9 @@ class ResourcesMiddleware:
         await self.participant.restored.wait()
         if self.participant.identity.is_handshake(scope, body):
             async with self.participant.gate.passing(InFlight(path=scope["path"])):
+                if self.participant.failure is not None:
+                    await self._refuse(send)
+                    return
                 await self._app(scope, replay_of(body, receive), send)
             return
         outcome = await self._calls.answer(scope, body)
@@ -94,11 +97,11 @@ class ResourcesMiddleware:
     async def _waiting(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What changes nothing waits at the door, but is not counted: a stream of events may stay for good."""
         await self.participant.restored.wait()
+        async with self.participant.gate.passing(InFlight(path=scope["path"])):
+            pass
         if self.participant.failure is not None:
             await self._refuse(send)
             return
-        async with self.participant.gate.passing(InFlight(path=scope["path"])):
-            pass
         await self._app(scope, receive, send)
 
     async def _refuse(self, send: Send) -> None:

@@ -143,7 +143,7 @@ class Participant:
         try:
             await self.log.durable(ticket)
         except StoreError as error:
-            self.failure = self.failure or error
+            self.shut(error)
             raise
 
     def check(self) -> None:
@@ -163,9 +163,13 @@ class Participant:
                 f"The server failed while {doing}: {error!r}.",
                 hint="Start it again: it comes back from its log as it was before.",
             )
+        self.shut(error)
+
+    def shut(self, error: UnbrokenError) -> None:
+        """Close the server for good, and have nobody wait at its door any more: who comes in is refused."""
         self.failure = self.failure or error
         self.phase = "closed"
-        self.gate.close()
+        self.gate.open()
 
     def close(self) -> None:
         """Close the log. What is under way is not answered any more."""
@@ -188,7 +192,7 @@ class Participant:
             self.failure = InternalError(f"The server could not restore itself: {error!r}.")
         if self.failure is not None:
             _LOGGER.error("unbroken: %s stays closed: %s", self._name, self.failure)
-            self.phase = "closed"
+            self.shut(self.failure)
         elif self.open_when_restored:
             self.open()
         else:
@@ -382,7 +386,7 @@ class Participant:
         try:
             await self.log.rewrite_aside(self._lines())
         except StoreError as error:
-            self.failure = self.failure or error
+            self.shut(error)
             raise
 
     def _lines(self) -> Iterator[Line]:
@@ -405,7 +409,7 @@ class Participant:
         try:
             return write()
         except StoreError as error:
-            self.failure = self.failure or error
+            self.shut(error)
             raise
 
     @property

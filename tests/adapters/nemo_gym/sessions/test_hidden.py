@@ -61,10 +61,10 @@ def test_a_map_that_appears_with_the_first_call_is_read_out_from_then_on(start: 
     assert states.capture("r0") is None
     assert states.reason("r0") == NOTHING
     server.inc("r0")
+    capabilities.append(states.capability)
     encoded = states.capture("r0")
     assert encoded is not None
     assert states.reason("r0") == ""
-    capabilities.append(states.capability)
     empty = states.capture("r1")
     assert empty is not None, "it is known where sessions are, and there it has nothing"
     del server.d["r0"]

@@ -78,6 +78,8 @@ class SessionStates:
         """What can be done for this server: as the user says, else as its class and the traffic so far tell."""
         if self._given is not None:
             return self._given
+        if self._known and not self._maps:
+            self._find(next(reversed(self._known)))  # its place may have been made by the last call
         maps = self._maps_by_attribute()
         return self._nature.capability(
             {name: value for name, value in self._attributes.values().items() if name not in maps},

@@ -179,7 +179,8 @@ def test_several_workers_would_each_have_some_of_the_sessions(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="num_workers=2, and its sessions live in one process") as caught:
         checkpointed(Tiny, directory=tmp_path)(num_workers=2).setup_webserver()
     assert "Set num_workers to 1" in caught.value.hint
-    checkpointed(Calculator, directory=tmp_path)(num_workers=2).setup_webserver()
+    stateless = checkpointed(Calculator, directory=tmp_path, capability="stateless")
+    stateless(num_workers=2).setup_webserver()
     checkpointed(Tiny, directory=tmp_path)(num_workers=1).setup_webserver()
     with pytest.raises(ConfigError, match="no server of NeMo Gym"):
         checkpointed(dict, directory=tmp_path)

@@ -80,7 +80,6 @@ class Participant:
         self.states = SessionStates(
             server, key=options.key, capability=options.capability, exclude=options.exclude
         )
-        self._by_replay = self.states.capability == "replay"
         self.media = Media(options.directory / "media")
         self.book = Book.beginning(after=0)
         self.phase: Phase = "closed"
@@ -297,7 +296,7 @@ class Participant:
     def _has_states(self) -> bool:
         """Whether to read sessions out. One that fails does not keep the others from it; but where there are processes
         and the like from the outset, what can be read out is not all there is."""
-        return not self._by_replay and self.capability not in {"drain_only", "restart_only"}
+        return self.states.reads_sessions and self.capability not in {"drain_only", "restart_only"}
 
     @asynccontextmanager
     async def lock(self, session: str) -> AsyncGenerator[None]:

@@ -21,6 +21,9 @@ def test_a_finite_reward_completes() -> None:
     [
         b'{"reward": NaN}',
         b'{"reward": 1e999}',
+        b'{"reward": 1' + b"0" * 400 + b"}",
+        b'{"reward": 1' + b"0" * 9000 + b"}",
+        b'{"reward": 1, "response": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
         b'{"reward": true}',
         b'{"reward": "1"}',
         b"{}",

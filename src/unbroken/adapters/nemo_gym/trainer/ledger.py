@@ -188,7 +188,7 @@ class Ledger:
                 stamped[words.POLICY_KEY] = policy_version
             try:
                 body = json.dumps(stamped, allow_nan=False).encode()
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise ConfigError(
                     f"Row {index} cannot be sent: {error}.", hint="Rows hold what JSON can hold."
                 ) from error
@@ -329,7 +329,12 @@ def _rollout(entry: Entry) -> Rollout:
     if entry.outcome is None:
         raise InternalError(f"Rollout {entry.id} has no outcome.")
     row: dict[str, Any] = json.loads(entry.row)
-    response = json.loads(entry.response) if entry.response else None
+    response, error = None, entry.error
+    if entry.response:
+        try:
+            response = json.loads(entry.response)
+        except RecursionError:  # read in a thread of little depth, and asked for in one of more
+            error = error or "Its answer is nested too deeply to be read here."
     stamped = (str(row[words.POLICY_KEY]),) if words.POLICY_KEY in row else ()
     return Rollout(
         id=entry.id,
@@ -338,6 +343,6 @@ def _rollout(entry: Entry) -> Rollout:
         outcome=entry.outcome,
         reward=entry.reward,
         response=response if isinstance(response, dict) else None,
-        error=entry.error,
+        error=error,
         policy_versions=entry.policy_versions or stamped,
     )

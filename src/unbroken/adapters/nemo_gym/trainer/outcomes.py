@@ -72,17 +72,34 @@ def judge(status: int, headers: Mapping[str, str], content: bytes) -> Verdict:
     answer = _object(content)
     if answer is None:
         return Failed(f"The answer is no JSON object: {text}")
-    reward = answer.get("reward")
-    if isinstance(reward, bool) or not isinstance(reward, (int, float)) or not math.isfinite(reward):
-        return Failed(f"The answer has no finite number as its reward, but {reward!r}.", content)
+    reward = _finite(answer.get("reward"))
+    if reward is None:
+        return Failed(
+            f"The answer has no finite number as its reward, but {_shown(answer.get('reward'))}.", content
+        )
     versions = tuple(v.strip() for v in headers.get(words.POLICY, "").split(",") if v.strip())
-    return Completed(float(reward), content, versions)
+    return Completed(reward, content, versions)
+
+
+def _finite(reward: object) -> float | None:
+    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+        return None
+    try:
+        found = float(reward)
+    except OverflowError:  # JSON's integers have no end
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _shown(value: object) -> str:
+    """Return a few words on a value of any size."""
+    return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:100]
 
 
 def _object(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
-    except ValueError:  # UnicodeDecodeError is one
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError; nested too deeply
         return None
     return found if isinstance(found, dict) else None
 

@@ -105,3 +105,16 @@ def test_another_epoch_is_fenced() -> None:
     assert asyncio.run(_ask("committed", _body(body))).status == 200
     assert _refusal(asyncio.run(_ask("committed", _body(body), epoch="6"))).kind == "fenced"
     assert set(control.OPERATIONS) > {"committed"}
+
+
+def test_a_request_that_is_cut_off_in_its_body_is_not_carried_out() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    headers = [(words.CONTROL.encode(), b"right"), (words.EPOCH.encode(), b"7")]
+    asyncio.run(
+        CONTROLS({"type": "http", "path": words.PREFIX + "committed", "headers": headers}, gone, send)
+    )

@@ -17,6 +17,7 @@ from unbroken.adapters.nemo_gym.agent.stamps import stamp_of
 from unbroken.adapters.nemo_gym.control import Refusal, Refuses
 from unbroken.adapters.nemo_gym.serving.asgi import (
     Application,
+    ClientGone,
     Message,
     Receive,
     Reply,
@@ -47,14 +48,26 @@ class AgentMiddleware:
         elif scope["method"] != "POST" or scope["path"] in words.NOT_LOGGED:
             await self._app(scope, receive, send)
         elif scope["path"] == RUN:
-            await answer(send, await self._run(scope, receive))
+            await self._read(self._run, scope, receive, send)
         elif header(scope["headers"], OWN) == self._agent.journal.lineage:
-            await answer(send, await self._nested(scope, receive))
+            await self._read(self._nested, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _run(self, scope: Scope, receive: Receive) -> Reply:
-        body = await body_of(receive)
+    async def _read(
+        self,
+        answering: Callable[[Scope, bytes], Awaitable[Reply]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        try:
+            body = await body_of(receive)
+        except ClientGone:
+            return
+        await answer(send, await answering(scope, body))
+
+    async def _run(self, scope: Scope, body: bytes) -> Reply:
         try:
             stamp = stamp_of(scope["headers"], body)
             return await self._agent.run(stamp, body, lambda: call(self._app, scope, body))
@@ -63,11 +76,10 @@ class AgentMiddleware:
         except UnbrokenError as error:  # the log cannot be written
             return refused(Refusal(kind="other", error=str(error)))
 
-    async def _nested(self, scope: Scope, receive: Receive) -> Reply:
+    async def _nested(self, scope: Scope, body: bytes) -> Reply:
         headers = scope["headers"]
         rollout = header(headers, words.ROLLOUT)
         execution = self._agent.executions.get(rollout)
-        body = await body_of(receive)
         if execution is None or header(headers, words.ATTEMPT) != str(execution.attempt):
             stale = f"The rollout {rollout} does not run here under this attempt. Ask for /run."
             return refused(Refusal(kind="stale attempt", error=stale))

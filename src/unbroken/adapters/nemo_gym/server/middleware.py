@@ -22,6 +22,7 @@ from unbroken.adapters.nemo_gym.server.operations import Operations
 from unbroken.adapters.nemo_gym.server.participant import Participant
 from unbroken.adapters.nemo_gym.serving.asgi import (
     Application,
+    ClientGone,
     Message,
     Receive,
     Scope,
@@ -80,7 +81,10 @@ class ResourcesMiddleware:
             await self._call(scope, receive, send)
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await body_of(receive)
+        try:
+            body = await body_of(receive)
+        except ClientGone:
+            return
         await self.participant.restored.wait()
         if self.participant.identity.is_handshake(scope, body):
             async with self.participant.gate.passing(InFlight(path=scope["path"])):

@@ -42,18 +42,23 @@ class TooLong(Exception):
     """A request's body is longer than anybody has reason to send."""
 
 
+class ClientGone(Exception):
+    """Whoever asked went away before the whole body had arrived. It was no request: nothing is done, and nobody is answered."""
+
+
 async def body_of(receive: Receive, *, most: int | None = None) -> bytes:
     """Read the whole body of a request, of `most` bytes at most.
 
     Raises:
         TooLong: it is longer. No more than one message beyond `most` bytes was read of it.
+        ClientGone: it did not arrive whole.
     """
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
-        if message["type"] != "http.request":  # the client is gone
-            return b"".join(parts)
+        if message["type"] != "http.request":  # the client is gone, and what it meant is not known
+            raise ClientGone
         part = message.get("body", b"")
         size += len(part)
         if most is not None and size > most:

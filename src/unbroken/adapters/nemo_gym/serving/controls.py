@@ -20,6 +20,7 @@ import msgspec
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.control import FREE, OPERATIONS, Refusal, Refuses
 from unbroken.adapters.nemo_gym.serving.asgi import (
+    ClientGone,
     Receive,
     Reply,
     Scope,
@@ -58,6 +59,8 @@ class Controls:
         operation = str(scope["path"]).removeprefix(words.PREFIX)
         try:
             result = await self._carried_out(operation, scope, receive)
+        except ClientGone:
+            return
         except Refuses as refused:
             reply = _refusal(refused.refusal)
         except UnbrokenError as error:

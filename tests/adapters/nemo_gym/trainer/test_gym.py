@@ -98,7 +98,8 @@ def test_a_tool_server_that_is_killed_during_a_rollout_costs_no_reward(
     address = f"http://127.0.0.1:{port}"
     stack.agent.address = address
     try:
-        with Gym({**stack.urls, "res": address}, token=TOKEN, patience=20) as gym:
+        patience = 20 if comes_back else 0.2
+        with Gym({**stack.urls, "res": address}, token=TOKEN, patience=patience) as gym:
             if comes_back:
                 (found,) = gym.collect(rows(1))
                 assert found.response is not None
@@ -116,19 +117,43 @@ def test_a_tool_server_that_is_killed_during_a_rollout_costs_no_reward(
             server.stdout.close()
 
 
-def test_one_that_is_lost_each_time_is_unresolved_and_named(stack: Stack, gym: Gym) -> None:
+def test_deaths_of_an_agent_cost_no_attempts(stack: Stack) -> None:
+    """Its connection breaks more often than a rollout may be refused: an agent that comes back goes on where it was."""
+
+    def lost(rollout: str, attempt: int) -> Reply | None:
+        if attempt < 4:
+            raise Crash
+        return None
+
+    stack.agent.instead = lost
+    with Gym(stack.urls, token=TOKEN, patience=60, max_attempts=2) as gym:
+        (found,) = gym.collect(rows(1))
+    assert (found.attempt, found.outcome) == (4, "completed")
+
+
+def test_one_that_is_refused_each_time_is_failed_after_its_attempts(stack: Stack, gym: Gym) -> None:
+    stack.agent.instead = lambda rollout, attempt: (409, {words.REFUSED: "lost session"}, b"gone")
+    with pytest.warns(RolloutWarning):
+        (found,) = gym.collect(rows(1))
+    assert (found.outcome, found.error, len(stack.agent.runs)) == ("failed", "lost session: gone", 3)
+
+
+def test_one_that_is_lost_each_time_is_unresolved_and_named(stack: Stack) -> None:
     def lost(rollout: str, attempt: int) -> Reply | None:
         if rollout == "0-1":
             raise Crash
         return None
 
     stack.agent.instead = lost
-    with pytest.warns(RolloutWarning, match=r"1 of 3 rollouts have no reward.*0-1 \(unresolved\)"):
+    with (
+        Gym(stack.urls, token=TOKEN, patience=0.2) as gym,
+        pytest.warns(RolloutWarning, match=r"1 of 3 rollouts have no reward.*0-1 \(unresolved\)"),
+    ):
         found = gym.collect(rows())
     assert [(r.outcome, r.reward is None) for r in found] == [
         ("completed", False), ("unresolved", True), ("completed", False),
     ]  # fmt: skip
-    assert [attempt for rollout, attempt in stack.agent.runs if rollout == "0-1"] == [0, 1, 2]
+    assert [attempt for rollout, attempt in stack.agent.runs if rollout == "0-1"][:3] == [0, 1, 2]
 
 
 def test_what_the_agents_own_code_raises_is_failed_at_once(stack: Stack, gym: Gym) -> None:

@@ -1,7 +1,7 @@
 """Sends rollouts to their agents and brings the ends into the ledger, in threads.
 
 A server that is down is waited for, with growing pauses: a supervisor starts it again, and its agent goes on where it
-was. Only what was begun and got lost costs an attempt.
+was. An attempt is spent by what servers say, and by no connection that is lost: these are bounded by the time.
 
 Not promised: an end for a rollout whose agent answers nothing and stays connected. A save names it, after `sync_timeout`.
 """
@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from unbroken.adapters.nemo_gym.trainer.ledger import Entry, Ledger
-from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Verdict, Wait, judge
+from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Lost, Verdict, Wait, judge
 from unbroken.adapters.nemo_gym.trainer.remote import http, unlogged
 from unbroken.errors import InternalError
 
@@ -102,8 +102,9 @@ class Dispatcher:
 
     def _carry_out(self, rollout: str) -> None:
         """Send one rollout until it has come to an end."""
-        since = time.monotonic()
+        down = time.monotonic()  # since when its agent was not reached
         pause, stale = FIRST_PAUSE, 0
+        losses: list[float] = []
         while not self._closed.is_set():
             with self._changed:
                 if not self._ledger.knows(rollout):  # nobody waits for it any more
@@ -111,20 +112,36 @@ class Dispatcher:
                 entry, body = self._ledger.dispatch(rollout)
                 attempt, agent = entry.attempt, entry.agent
             verdict = self._post(self._address(agent), body)
-            if not isinstance(verdict, Wait):
-                stale += isinstance(verdict, Again) and not verdict.spent
-                since, pause = time.monotonic(), FIRST_PAUSE
-            elif time.monotonic() - since >= self._patience:
-                with self._changed:
+            now = time.monotonic()
+            if isinstance(verdict, Wait):
+                if now - down >= self._patience:
                     said = f"Its agent could not be reached for {self._patience:g} s. {verdict.error}"
-                    self._ledger.fail(rollout, attempt, outcome="unresolved", error=said)
-                    self._changed.notify_all()
-                return
-            if not isinstance(verdict, Wait) and self._settled(entry, attempt, verdict, stale):
-                return
-            if isinstance(verdict, Wait) or (isinstance(verdict, Again) and verdict.spent):
+                    return self._unresolved(rollout, attempt, said)
+            elif isinstance(verdict, Lost):
+                losses.append(now)
+                # Both: long rollouts are lost seldom and late, and an agent that cannot start is lost often and at once.
+                if len(losses) >= self._max_attempts and now - losses[0] >= self._patience:
+                    said = f"The connection to its agent was lost {len(losses)} times in {now - losses[0]:.3g} s."
+                    return self._unresolved(rollout, attempt, f"{said} {verdict.error}")
+                down = now
+                with self._changed:
+                    if self._closed.is_set() or not self._ledger.again(rollout, attempt, spent=False):
+                        return
+            else:
+                losses.clear()
+                down, pause = now, FIRST_PAUSE
+                stale += isinstance(verdict, Again) and not verdict.spent
+                if self._settled(entry, attempt, verdict, stale):
+                    return
+            if not isinstance(verdict, Again) or verdict.spent:
                 self._closed.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _unresolved(self, rollout: str, attempt: int, said: str) -> None:
+        with self._changed:
+            if not self._closed.is_set():
+                self._ledger.fail(rollout, attempt, outcome="unresolved", error=said)
+                self._changed.notify_all()
 
     def _settled(self, entry: Entry, attempt: int, verdict: Completed | Failed | Again, stale: int) -> bool:
         """Bring a verdict into the ledger; return whether the rollout has come to an end."""
@@ -142,12 +159,7 @@ class Dispatcher:
                     entry.id, attempt, outcome="failed", error=verdict.error, response=verdict.response
                 )
             elif (verdict.spent and entry.tries + 1 >= self._max_attempts) or stale > MOST_STALE:
-                ledger.fail(
-                    entry.id,
-                    attempt,
-                    outcome="failed" if verdict.known else "unresolved",
-                    error=verdict.error,
-                )
+                ledger.fail(entry.id, attempt, outcome="failed", error=verdict.error)
             else:
                 return not ledger.again(entry.id, attempt, spent=verdict.spent)
             self._changed.notify_all()
@@ -164,7 +176,7 @@ class Dispatcher:
         except (library.ConnectError, library.ConnectTimeout) as error:
             return Wait(f"{type(error).__name__}: {error}")
         except library.TransportError as error:  # it was sent, and nobody knows what has become of it
-            return Again(f"{type(error).__name__}: {error}", known=False)
+            return Lost(f"{type(error).__name__}: {error}")
         headers = {key.lower(): value for key, value in reply.headers.items()}
         return judge(reply.status_code, headers, reply.content)
 

@@ -35,7 +35,7 @@ class Gym:
 
     `servers` are the instances by name, each wrapped by `checkpointed`. `agent` is who gets the rows that name no
     `agent_ref`. A save may take `sync_timeout` seconds for stopping the servers and taking over what changed. A rollout
-    that an infrastructure loses is sent `max_attempts` times; a server that is down is waited for, for `patience` seconds.
+    that servers refuse is sent `max_attempts` times; a server that is down is waited for, for `patience` seconds.
     `token` stands in for what follows from `UNBROKEN_KEY`, or the user's key.
 
     Nothing is asked of the servers before the first rollout, or the first step of the run that tracks this.

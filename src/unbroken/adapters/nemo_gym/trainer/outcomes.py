@@ -35,14 +35,21 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Send it again under the next attempt. `spent`: this one counts. `known`: whether it is known that there is no result.
+    """Send it again under the next attempt. `spent`: this one counts.
 
     An agent that has lost a session begins its rollout anew by itself. It is not told to forget it: another attempt may
     have begun meanwhile."""
 
     error: str
     spent: bool = True
-    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection ended in the middle, and nobody knows what has become of it. Send it under the next attempt: an agent
+    that is started again goes on where it was, so this one does not count."""
+
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Wait:
     error: str
 
 
-Verdict: TypeAlias = Union[Completed, Failed, Again, Wait]
+Verdict: TypeAlias = Union[Completed, Failed, Again, Lost, Wait]
 
 
 def judge(status: int, headers: Mapping[str, str], content: bytes) -> Verdict:

@@ -116,13 +116,15 @@ class Dispatcher:
             if isinstance(verdict, Wait):
                 if now - down >= self._patience:
                     said = f"Its agent could not be reached for {self._patience:g} s. {verdict.error}"
-                    return self._unresolved(rollout, attempt, said)
+                    self._unresolved(rollout, attempt, said)
+                    return
             elif isinstance(verdict, Lost):
                 losses.append(now)
                 # Both: long rollouts are lost seldom and late, and an agent that cannot start is lost often and at once.
                 if len(losses) >= self._max_attempts and now - losses[0] >= self._patience:
                     said = f"The connection to its agent was lost {len(losses)} times in {now - losses[0]:.3g} s."
-                    return self._unresolved(rollout, attempt, f"{said} {verdict.error}")
+                    self._unresolved(rollout, attempt, f"{said} {verdict.error}")
+                    return
                 down = now
                 with self._changed:
                     if self._closed.is_set() or not self._ledger.again(rollout, attempt, spent=False):

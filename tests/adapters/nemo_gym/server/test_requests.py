@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+from collections.abc import Mapping
 from pathlib import Path
 
 from unbroken.adapters.nemo_gym import words
-from unbroken.adapters.nemo_gym.serving.asgi import Message, Scope
+from unbroken.adapters.nemo_gym.serving import asgi
+from unbroken.adapters.nemo_gym.serving.asgi import Message, Receive, Reply, Scope, Send
 
-from .tiny import Running, running
+from .tiny import Running, Tiny, TinyApp, running
 
 
 async def _cut_off(server: Running, path: str, part: bytes, headers: dict[str, str]) -> list[Message]:
@@ -48,5 +51,42 @@ def test_a_body_that_does_not_arrive_whole_is_no_call(tmp_path: Path) -> None:
             assert server.participant.log.size == size
             whole = await server.post("/add", {"count": 2}, cookie=cookie, rollout="r", call="2")
             assert (whole.json, whole.replayed) == ({"ok": True}, False)
+
+    asyncio.run(scenario())
+
+
+class Compressing(TinyApp):
+    """Answers compressed whoever says that he can take it, as middlewares for that do."""
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "gzip" not in asgi.header(scope["headers"], "accept-encoding"):
+            await super()._answered(scope, receive, send)
+            return
+        reply = await asgi.call(super()._answered, scope, await asgi.body_of(receive))
+        headers = [*reply.headers, (b"content-encoding", b"gzip")]
+        await asgi.answer(send, Reply(reply.status, headers, gzip.compress(reply.body, mtime=0)))
+
+
+class Wordy(Tiny):
+    def setup_webserver(self) -> TinyApp:
+        return Compressing(self)
+
+    async def on_tell(self, session: str, body: Mapping[str, object]) -> object:
+        del body
+        return {"text": "a word " * self.session_id_to_counter[session]}
+
+
+def test_what_is_kept_of_an_answer_is_not_compressed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        gzips = {"accept-encoding": "gzip, deflate"}
+        async with running(tmp_path, Wordy) as server:
+            cookie = (await server.post("/seed_session", {"start": 99}, rollout="r", call="1")).cookie
+            first = await server.post("/tell", cookie=cookie, rollout="r", call="2", headers=gzips)
+            assert first.json == {"text": "a word " * 99}
+        async with running(tmp_path, Wordy) as server:
+            (session,) = (await server.told("sessions")).sessions
+            assert session.status == "open", "its calls are answered as they were"
+            again = await server.post("/tell", cookie=cookie, rollout="r", call="2")
+            assert (again.replayed, again.json) == (True, first.json)
 
     asyncio.run(scenario())

@@ -271,7 +271,7 @@ class Calls:
     async def _executed(self, request: _Request, began: Began) -> tuple[Outcome, Ended]:
         of = self._of
         since = time.monotonic()
-        scope = of.identity.told(request.scope, request.named)
+        scope = _uncompressed(of.identity.told(request.scope, request.named))
         reply, raised = await answered(of.app, scope, request.body)
         # Its place among the calls is taken now: others may be answered while its images are written.
         of.book.order += 1
@@ -350,6 +350,14 @@ class Calls:
             record = of.book.get(request.named.session)
             if record is not None and record.status == "open":
                 await of.durable(of.retire(record))
+
+
+def _uncompressed(scope: Scope) -> Scope:
+    """Return the request of one who takes an answer only as it is: whoever is given it again may ask for another encoding."""
+    return {
+        **scope,
+        "headers": [(key, value) for key, value in scope["headers"] if key.lower() != b"accept-encoding"],
+    }
 
 
 def refusal(refused: Refuses) -> Reply:

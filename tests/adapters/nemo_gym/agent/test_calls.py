@@ -145,7 +145,7 @@ def test_each_call_carries_its_rollout_its_attempt_and_a_name(tmp_path: Path) ->
         for made in toy.calls:
             assert made.headers[words.ROLLOUT] == "a/b"
             assert made.headers[words.ATTEMPT] == "4"
-            assert made.headers[words.CALL].startswith(f"a/b.{incarnation}#")
+            assert made.headers[words.CALL].startswith(f"a/b.{incarnation}@agent#")
         assert inner.headers[words.CALL].startswith(own.headers[words.CALL] + ">")
         assert inner.headers[words.CALL] != outer.headers[words.CALL]
         scopes = {answer.path: answer.scope for answer in toy.journal.records["a/b"].answers}

@@ -82,7 +82,7 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
         assert again.recovery.source == "log"
         assert again.recovery.rollouts == 2
         assert [(call.rollout, call.server, call.id) for call in again.recovery.in_doubt] == [
-            ("a", "model", f"a.{incarnation}#k/2")
+            ("a", "model", f"a.{incarnation}@agent#k/2")
         ]
         again.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import SimpleCookie
@@ -87,15 +88,23 @@ class Toy:
     """An agent with everything around it, over the log in `directory`. Its own calls come back to it."""
 
     def __init__(
-        self, directory: Path, act: Act, answer: Callable[..., Awaitable[Said]], *, opened: bool = True
+        self,
+        directory: Path,
+        act: Act,
+        answer: Callable[..., Awaitable[Said]],
+        *,
+        opened: bool = True,
+        name: str = "agent",
     ) -> None:
+        identity = dataclasses.replace(IDENTITY, server=name)
         self.act = act
         self.plain = Client(self._routed)
         self._answer = answer
         self.client, seat = journalling(self.plain)
-        self.journal = Journal.open(directory, key=KEY, identity=IDENTITY)
-        self.agent = Agent(self.journal, OTHERS, opened=opened)
-        self.operations = AgentOperations(self.agent, IDENTITY)
+        self.journal = Journal.open(directory, key=KEY, identity=identity)
+        others = Others(own=name, models=OTHERS.models)
+        self.agent = Agent(self.journal, others, opened=opened)
+        self.operations = AgentOperations(self.agent, identity)
         seat.outgoing = self.agent.outgoing
         controls = Controls("token", self.operations.handlers(), self.operations.epoch)
         self.app = AgentMiddleware(self._application, agent=self.agent, controls=controls)
@@ -109,7 +118,7 @@ class Toy:
         return [made.path for made in self.calls]
 
     async def _routed(self, made: SimpleNamespace) -> Said:
-        if made.server != "agent":
+        if made.server != self.agent.outgoing.others.own:
             return await self._answer(made)
         headers = [(key.encode(), value.encode()) for key, value in made.headers.items()]
         reply = await self.post(made.path, made.json, headers=headers)

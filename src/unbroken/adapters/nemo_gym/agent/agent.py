@@ -51,6 +51,11 @@ class Agent:
         """Unstamped rollouts that a former process has finished: whoever asks for one has not got it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def name(self) -> str:
+        """Of its instance."""
+        return self.outgoing.others.own
+
     async def run(self, stamp: Stamp, body: bytes, start: Start) -> Reply:
         """Answer a request for a rollout.
 
@@ -107,6 +112,7 @@ class Agent:
             rollout, attempt=stamp.attempt, body=body, stamped=stamp.stamped, row=stamp.row
         )
         execution = Execution(
+            agent=self.name,
             record=record,
             attempt=stamp.attempt,
             policy_version=stamp.policy_version,

@@ -36,6 +36,8 @@ OWN = "x-unbroken-own"
 class Execution:
     """One run of a rollout through the agent's own code."""
 
+    agent: str
+    """Whose it is, by instance name."""
     record: RolloutRecord
     attempt: int
     policy_version: str
@@ -64,7 +66,7 @@ class Execution:
 
     def call_id(self, key: str) -> str:
         """Return the name of one of its calls, for those who are called."""
-        return call_id(self.record, key)
+        return call_id(self.agent, self.record, key)
 
     def __post_init__(self) -> None:
         for answer in self.kept.values():

@@ -97,7 +97,7 @@ class Journal:
         self._digests: dict[str, str] = {}
         self._dead = max(0, log.size - sum(_size(record) for record in self.records.values()))
         self._started = now
-        found = recovered(folded, log)
+        found = recovered(folded, log, agent=identity.server)
         self.recovery = found.recovery
         log.forget()
         log.append("", self._start())

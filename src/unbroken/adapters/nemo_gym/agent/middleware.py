@@ -69,7 +69,7 @@ class AgentMiddleware:
 
     async def _run(self, scope: Scope, body: bytes) -> Reply:
         try:
-            stamp = stamp_of(scope["headers"], body)
+            stamp = stamp_of(scope["headers"], body, agent=self._agent.name)
             return await self._agent.run(stamp, body, lambda: call(self._app, scope, body))
         except Refuses as error:
             return refused(error.refusal)

@@ -24,8 +24,8 @@ class Found:
     damaged: bool
 
 
-def recovered(folded: Folded, log: Log) -> Found:
-    """Judge what was read from a log."""
+def recovered(folded: Folded, log: Log, *, agent: str) -> Found:
+    """Judge what was read from the log of an agent."""
     spoilt = [(damaged.label, damaged.what) for damaged in log.damaged] + folded.unreadable
     reasons: dict[str, list[str]] = {}
     notes = list(log.notes)
@@ -53,7 +53,7 @@ def recovered(folded: Folded, log: Log) -> Found:
         in_doubt=tuple(
             InFlight(
                 path=asked.path,
-                id=call_id(folded.rollouts[rollout], asked.key),
+                id=call_id(agent, folded.rollouts[rollout], asked.key),
                 rollout=rollout,
                 server=asked.server,
             )
@@ -65,6 +65,10 @@ def recovered(folded: Folded, log: Log) -> Found:
     return Found(recovery=recovery, lost=lost, damaged=bool(spoilt))
 
 
-def call_id(record: RolloutRecord, key: str) -> str:
-    """Return the name of a call that no other call has. In each attempt of its rollout's incarnation it is the same."""
-    return f"{record.id}.{record.incarnation}#{key}" if record.incarnation else f"{record.id}#{key}"
+def call_id(agent: str, record: RolloutRecord, key: str) -> str:
+    """Return the name of a call that no other call has. In each attempt of its rollout's incarnation it is the same.
+
+    The agent is a part of it: two agents may be asked for the same rollout, and each needs a session of its own.
+    """
+    begun = f"{record.id}.{record.incarnation}" if record.incarnation else record.id
+    return f"{begun}@{agent}#{key}"

@@ -1,7 +1,8 @@
 """Which rollout a request for `/run` is about.
 
 A trainer stamps its rows: the id is then good for all time. The rows of NeMo Gym's own command have the number of a task and of a
-sample, the same in each collection; their id is made from these and from what the row says. Rows without any number
+sample, the same in each collection; their id is made from these, from what the row says, and from the agent that is asked:
+another agent's rollout of the same row is another one. Rows without any number
 may well be alike and still ask for a rollout each: whoever numbers them has to look at those that run.
 """
 
@@ -35,7 +36,7 @@ class Stamp:
     """A digest of what the row says, the same in each attempt."""
 
 
-def stamp_of(headers: Headers, body: bytes) -> Stamp:
+def stamp_of(headers: Headers, body: bytes, *, agent: str) -> Stamp:
     """Read which rollout is asked for.
 
     Raises:
@@ -48,9 +49,9 @@ def stamp_of(headers: Headers, body: bytes) -> Stamp:
         given = call
     given = given or str(row.get(words.ROLLOUT_KEY) or "")
     numbered = words.TASK_KEY in row and words.SAMPLE_KEY in row
-    made = f"row-{_digest(row, body)}"
+    made = f"row-{_digest(row, body)}@{agent}"
     if numbered:
-        made = f"{row[words.TASK_KEY]}-{row[words.SAMPLE_KEY]}-{_digest(row, body)}"
+        made = f"{row[words.TASK_KEY]}-{row[words.SAMPLE_KEY]}-{_digest(row, body)}@{agent}"
     policy = row.get(words.POLICY_KEY)
     return Stamp(
         rollout=given or made,

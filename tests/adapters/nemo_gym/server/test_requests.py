@@ -7,6 +7,8 @@ import gzip
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from unbroken.adapters.nemo_gym import words
 from unbroken.adapters.nemo_gym.serving import asgi
 from unbroken.adapters.nemo_gym.serving.asgi import Message, Receive, Reply, Scope, Send
@@ -88,5 +90,28 @@ def test_what_is_kept_of_an_answer_is_not_compressed(tmp_path: Path) -> None:
             assert session.status == "open", "its calls are answered as they were"
             again = await server.post("/tell", cookie=cookie, rollout="r", call="2")
             assert (again.replayed, again.json) == (True, first.json)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("attempt", ["-1", "1.0", "x", str(2**53 + 1), "9" * 5000, "+1", "1_0"])
+def test_an_attempt_that_is_no_number_is_refused_before_anything_is_touched(
+    tmp_path: Path, attempt: str
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as server:
+            cookie = (await server.post("/seed_session", {"start": 3}, rollout="r", call="1")).cookie
+            size = server.participant.log.size
+            given = {words.ATTEMPT: attempt}
+            for path in ("/add", "/seed_session"):
+                body = {"count": 1}
+                refused = await server.post(path, body, cookie=cookie, rollout="r", call="2", headers=given)
+                assert (refused.status, refused.refused) == (400, "format")
+                assert "is no whole number from 0 to 2**53. Send one" in refused.json["error"]
+            assert server.participant.log.size == size
+            most = await server.post("/add", {"count": 1}, cookie=cookie, rollout="r", attempt=2**53)
+            assert most.status == 200
+        async with running(tmp_path) as server:
+            assert (await server.post("/value", cookie=cookie)).json == {"count": 4}
 
     asyncio.run(scenario())

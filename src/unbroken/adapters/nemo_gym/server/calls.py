@@ -48,7 +48,9 @@ _NOT_KEPT = frozenset(
     ]
 )
 """Headers of an answer that are kept elsewhere, or are of one connection, one process or one moment."""
-_STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "other": 500}
+_STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "format": 400, "other": 500}
+_MOST_ATTEMPT = 1 << 53
+"""Attempts are whole numbers that every reader of JSON has exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +90,10 @@ class Calls:
     async def answer(self, scope: Scope, body: bytes) -> Outcome:
         """Answer a call."""
         try:
-            named = self._of.identity.of(scope, knows=self._of.book.__contains__)
+            request = self._request(scope, body)
         except Refuses as refused:
             return Outcome(refusal(refused))
-        headers = scope["headers"]
-        attempt = header(headers, words.ATTEMPT)
-        request = _Request(
-            scope,
-            body,
-            named,
-            header(headers, words.CALL),
-            header(headers, words.ROLLOUT),
-            int(attempt) if attempt.isdecimal() else 0,
-        )
-        key = named.session, request.id
+        key = request.named.session, request.id
         running = self._executing.get(key) if request.id else None
         if running is not None:
             try:
@@ -115,6 +107,17 @@ class Calls:
             task.add_done_callback(lambda _: self._executing.pop(key, None))
         # The client may go away, or its request be cancelled with the server; what was begun is ended and written down.
         return await asyncio.shield(task)
+
+    def _request(self, scope: Scope, body: bytes) -> _Request:
+        headers = scope["headers"]
+        return _Request(
+            scope,
+            body,
+            self._of.identity.of(scope, knows=self._of.book.__contains__),
+            header(headers, words.CALL),
+            header(headers, words.ROLLOUT),
+            _attempt(header(headers, words.ATTEMPT)),
+        )
 
     async def settled(self) -> None:
         """Wait until nothing is being executed."""
@@ -350,6 +353,21 @@ class Calls:
             record = of.book.get(request.named.session)
             if record is not None and record.status == "open":
                 await of.durable(of.retire(record))
+
+
+def _attempt(given: str) -> int:
+    if not given:
+        return 0
+    # Its length first: Python refuses to read a number of thousands of digits.
+    if not (given.isascii() and given.isdecimal() and len(given) <= len(str(_MOST_ATTEMPT))) or (
+        (attempt := int(given)) > _MOST_ATTEMPT
+    ):
+        shown = given if len(given) <= 32 else f"{given[:32]}…"
+        raise Refuses(
+            "format",
+            f"The attempt {shown!r} is no whole number from 0 to 2**53. Send one in {words.ATTEMPT}, or none.",
+        )
+    return attempt
 
 
 def _uncompressed(scope: Scope) -> Scope:

@@ -367,6 +367,35 @@ def test_an_interrupted_collection_is_given_up(
     assert gym.coordinator.ledger.kept() == []
 
 
+def test_an_agent_that_hangs_does_not_keep_the_next_collection_from_being_sent(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while all threads wait for an agent that hangs, and more rollouts than threads are to be sent."""
+    hung, never = threading.Event(), threading.Event()
+
+    def hang(rollout: str, attempt: int) -> Reply | None:
+        if rollout.startswith("0-"):
+            hung.set()
+            never.wait(60)
+            raise Crash
+        return None
+
+    def interrupt(ids: list[str]) -> None:
+        assert hung.wait(30)
+        raise KeyboardInterrupt
+
+    stack.agent.instead = hang
+    with Gym(stack.urls, token=TOKEN, concurrency=1) as gym:
+        with monkeypatch.context() as patched:
+            patched.setattr(gym.coordinator, "wait", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                gym.collect(rows(3))
+        ids = gym.submit(rows(2))
+        assert [r.id for r in gym.take(2, timeout=30)] == ids
+    never.set()
+    assert sorted({rollout for rollout, _ in stack.agent.runs}) == ["0-0", *ids]
+
+
 def test_the_newer_of_two_trainers_is_obeyed(stack: Stack, tmp_path: Path) -> None:
     run = unbroken.Run(tmp_path / "first", every=1, quiet=True)
     with Gym(stack.urls, token=TOKEN) as first, Gym(stack.urls, token=TOKEN) as second:

@@ -160,6 +160,7 @@ class Coordinator:
         """Forget rollouts that nobody will ask for."""
         with self.changed:
             self.ledger.give_up(ids)
+            self._dispatcher.give_up(ids)
 
     def settings(self) -> Payload:
         """Return what a changed setting is found by."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.nemo_gym.trainer.ledger import Entry, Ledger
 from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Lost, Verdict, Wait, judge
@@ -58,6 +59,8 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._load = 0
         self._client: httpx.Client | None = None
+        self._sockets: dict[str, socket.socket] = {}
+        """Of the rollouts that are with their agents."""
 
     def send(self, rollouts: Iterable[str]) -> None:
         """Have these rollouts sent. Call it with `changed` held."""
@@ -71,6 +74,13 @@ class Dispatcher:
                 thread = threading.Thread(target=self._work, name="unbroken-rollout", daemon=True)
                 self._threads.append(thread)
                 thread.start()
+
+    def give_up(self, rollouts: Iterable[str]) -> None:
+        """Wait no longer for the answers of rollouts that the ledger has forgotten: an agent that hangs would keep a thread
+        from sending others. Call it with `changed` held."""
+        for rollout in rollouts:
+            if (connection := self._sockets.get(rollout)) is not None:
+                _end(connection)
 
     def close(self) -> None:
         """Send nothing any more. Answers that still come are not taken."""
@@ -111,7 +121,7 @@ class Dispatcher:
                     return
                 entry, body = self._ledger.dispatch(rollout)
                 attempt, agent = entry.attempt, entry.agent
-            verdict = self._post(self._address(agent), body)
+            verdict = self._post(rollout, self._address(agent), body)
             now = time.monotonic()
             if isinstance(verdict, Wait):
                 if now - down >= self._patience:
@@ -167,20 +177,45 @@ class Dispatcher:
             self._changed.notify_all()
             return True
 
-    def _post(self, url: str, body: bytes) -> Verdict:
+    def _post(self, rollout: str, url: str, body: bytes) -> Verdict:
         library = http()
         client = self._client
         if client is None:
             raise InternalError("A rollout would be sent before there is a connection.")
         try:
             with unlogged():
-                reply = client.post(f"{url}/run", content=body, headers={"content-type": "application/json"})
+                reply = client.post(
+                    f"{url}/run",
+                    content=body,
+                    headers={"content-type": "application/json"},
+                    extensions={"trace": partial(self._note, rollout)},
+                )
         except (library.ConnectError, library.ConnectTimeout) as error:
             return Wait(f"{type(error).__name__}: {error}")
         except library.TransportError as error:  # it was sent, and nobody knows what has become of it
             return Lost(f"{type(error).__name__}: {error}")
+        finally:
+            with self._changed:
+                self._sockets.pop(rollout, None)
         headers = {key.lower(): value for key, value in reply.headers.items()}
         return judge(reply.status_code, headers, reply.content)
+
+    def _note(self, rollout: str, event: str, details: Mapping[str, Any]) -> None:
+        """Note the socket of a rollout; called by httpx at each of its steps."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            connection = details["return_value"].get_extra_info("socket")
+            with self._changed:
+                self._sockets[rollout] = connection
+                if not self._ledger.knows(rollout):  # it was given up meanwhile
+                    _end(connection)
+
+
+def _end(connection: socket.socket) -> None:
+    """End a connection that another thread reads from. That it is closed would not wake that one."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it has ended by itself
 
 
 def _client() -> httpx.Client:

@@ -290,6 +290,24 @@ def test_locks_that_nobody_holds_are_made_anew_and_one_in_use_is_refused() -> No
     captured(states, "s")
 
 
+def test_locks_of_a_server_lower_no_promise_unless_one_is_held() -> None:
+    lock, gate, event = asyncio.Lock(), asyncio.Semaphore(2), asyncio.Event()
+    fields: dict[str, Any] = {"sessions": {}, "lock": lock, "gate": gate, "event": event}
+    server = Server({**fields, "both": [threading.RLock(), asyncio.Lock()], "guard": asyncio.Condition()})
+    states = states_of(server, exclude=["mine"])
+    states.know("s")
+    vars(server)["sessions"]["s"] = 1
+    assert (states.exclusions, states.capability) == ((), "snapshot")
+    for taken in (lock, gate):
+        asyncio.run(taken.acquire())
+        assert len(states.exclusions) == 1
+        assert states.capability == "snapshot_with_exclusions"
+        taken.release()
+    event.set()  # was not when the server was built
+    assert states.exclusions == ("event: an event",)
+    assert states_of(server).exclusions == ()
+
+
 def test_moments_keep_how_long_ago_they_were() -> None:
     server = Clocked()
     states = states_of(server)
@@ -381,7 +399,7 @@ class Forgetful:
 def test_what_a_class_says_before_any_traffic() -> None:
     judge = states_of(Judge())
     assert judge.capability == "stateless"
-    assert judge.exclusions == ("_gate: a semaphore", "_guard: a lock")
+    assert judge.exclusions == (), "locks that nobody holds are no state"
     assert states_of(Clocked()).capability == "snapshot"
     assert states_of(Clocked(), capability="replay").capability == "replay"
     waiting = Server({"groups": {}, "sessions": {}})
@@ -404,7 +422,8 @@ def test_what_cannot_be_compared_is_named_and_left() -> None:
     assert states.shared() is None
     feed = next(line for line in states.exclusions if line.startswith("feed:"))
     assert "generator" in feed
-    assert "mine: excluded by the user" in states.exclusions
+    assert not any(line.startswith("mine") for line in states.exclusions)
+    assert states.notes == ("mine: no state, says the user, and left as the server builds it",)
     assert states.capability == "snapshot_with_exclusions"
     vars(server)["later"] = {"x": steps(), "y": 1}
     vars(server)["count"] = 1

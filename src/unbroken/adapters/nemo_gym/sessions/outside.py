@@ -1,7 +1,8 @@
 """What sessions share: everything of a server that is not kept under a session's id.
 
 How it was when the server was built is remembered as digests, so that only what has changed since is ever written. An
-attribute that is alive, or holds something that cannot be compared, is left as the new process builds it, and named.
+attribute that is alive, or holds something that cannot be compared, is left as the new process builds it, and named. Locks and
+the like that nobody holds or awaits are no state: those that the new process builds are as good, and they are not named.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, cast
 
 from unbroken.adapters.nemo_gym.sessions.attributes import Attributes, Place
 from unbroken.adapters.nemo_gym.sessions.digests import TooLarge, digest_and_opaque
-from unbroken.adapters.nemo_gym.sessions.live import held_kind
+from unbroken.adapters.nemo_gym.sessions.live import LOCKS, held_kind, kind_of
+from unbroken.adapters.nemo_gym.sessions.pickling import in_use
 from unbroken.adapters.nemo_gym.words import SKIPPED_FIELDS
 
 _SCALARS = (str, int, float, bool, bytes, type(None), complex, tuple, frozenset)
@@ -28,6 +30,8 @@ class Outside:
         self._attributes = attributes
         self._built: dict[str, str] = {}
         self._why: dict[str, str] = {}
+        self._stood = {name: _stand(value) for name, value in attributes.values().items() if kind_of(value)}
+        """How events and semaphores stood when the server was built, by attribute."""
         self._items: list[tuple[str, Any, object]] = []
         """Attribute, key and value of what shared dicts and lists held from the beginning."""
         for name, value in attributes.values().items():
@@ -45,9 +49,22 @@ class Outside:
         for name, value in self._attributes.values().items():
             if name not in maps:
                 why = held_kind(value) or self._why.get(name, "")
-                if why:
+                if why and not self._is_free(name, value):
                     found[name] = why
         return found
+
+    def _is_free(self, name: str, value: Any) -> bool:
+        """Whether an attribute is a lock or the like, or holds such only, and the one that a new process builds is as good."""
+        kind = kind_of(value)
+        if kind:
+            return kind in LOCKS and not _is_used(value) and _stand(value) == self._stood.get(name)
+        entries = cast("Mapping[Any, object]", value).values() if isinstance(value, Mapping) else value
+        return bool(held_kind(value)) and all(
+            kind_of(entry) in LOCKS
+            and not _is_used(entry)
+            and not (kind_of(entry) == "an event" and _stand(entry))
+            for entry in entries
+        )
 
     def changed(self, maps: Collection[str]) -> dict[str, Any]:
         """Return the attributes that are not what they were when the server was built."""
@@ -143,3 +160,18 @@ class Outside:
         for key, item in pairs:
             if type(key) in (str, int) and not isinstance(item, _SCALARS):
                 self._items.append((name, key, item))
+
+
+def _is_used(lock: Any) -> bool:
+    try:
+        return in_use(lock, kind_of(lock))
+    except AttributeError:  # a class of the user's with parts of its own
+        return True
+
+
+def _stand(value: Any) -> object:
+    """Return whether an event is set, or how often a semaphore can be had; else None."""
+    kind = kind_of(value)
+    if kind == "an event":
+        return bool(value.is_set())
+    return getattr(value, "_value", None) if kind == "a semaphore" else None

@@ -178,7 +178,7 @@ def _is_importable(obj: Any) -> bool:
 
 
 def _renewal(obj: Any, cls: type, kind: str) -> tuple[Any, ...]:
-    if _in_use(obj, kind):
+    if in_use(obj, kind):
         raise _Refused(f"{kind} ({name_of(cls)}) is held or awaited")
     package = cls.__module__.split(".", maxsplit=1)[0]
     if kind == "an event":
@@ -188,7 +188,8 @@ def _renewal(obj: Any, cls: type, kind: str) -> tuple[Any, ...]:
     return _lock, (package, cls.__name__)
 
 
-def _in_use(obj: Any, kind: str) -> bool:
+def in_use(obj: Any, kind: str) -> bool:
+    """Whether somebody holds or awaits an object of `live.LOCKS`, or a semaphore is not as it began."""
     if kind == "a lock":
         if hasattr(obj, "locked"):
             return bool(obj.locked()) or bool(getattr(obj, "_waiters", None))
@@ -204,7 +205,7 @@ def _in_use(obj: Any, kind: str) -> bool:
             or bool(getattr(obj, "_waiters", None))
         )
     if kind == "a condition":
-        return bool(getattr(obj, "_waiters", None)) or _in_use(obj._lock, "a lock")
+        return bool(getattr(obj, "_waiters", None)) or in_use(obj._lock, "a lock")
     waiters = getattr(obj, "_waiters", None)
     return bool(waiters) if waiters is not None else bool(obj._cond._waiters)
 

@@ -107,11 +107,17 @@ class SessionStates:
 
     @property
     def exclusions(self) -> tuple[str, ...]:
-        """What is left out: "<attribute>: <why>"."""
-        found = dict.fromkeys(self._exclude, "excluded by the user")
-        found |= self._outside.excluded(self._maps_by_attribute())
+        """What is left out of the promise: "<attribute>: <why>". What the user says is no state is not; see `notes`."""
+        found = self._outside.excluded(self._maps_by_attribute())
         found |= self._dropped
         return tuple(f"{name}: {why}" for name, why in found.items())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known, and lowers no promise: "<attribute>: <what>"."""
+        return tuple(
+            f"{name}: no state, says the user, and left as the server builds it" for name in self._exclude
+        )
 
     def know(self, session: str) -> None:
         """Learn that this is the id of a session: dicts that have it as a key are keyed by sessions."""

@@ -167,12 +167,33 @@ def test_an_export_gives_what_has_changed_and_images_once(tmp_path: Path) -> Non
 
 
 def test_marks_grow_even_if_the_clock_goes_back(tmp_path: Path) -> None:
-    first = opened(tmp_path, at=5000.0)
-    first.dispatch("a", attempt=0, body=b"{}", stamped=True)
-    mark = first.mark
-    first.close()
-    again = opened(tmp_path, at=10.0)
-    assert again.mark > mark
+    """By however much, and whatever was counted meanwhile: a mark of one process never means a thing to another."""
+    mark = 0
+    for at in (5000.0, 10.0, 5000.002, -7.0):
+        journal = opened(tmp_path, at=at)
+        assert journal.first_mark > mark
+        since = journal.export(journal.lineage, mark)
+        assert since.complete
+        assert len(since.records) == (1 if mark else 0)
+        for attempt in range(3000):
+            journal.dispatch("a", attempt=attempt, body=b"{}", stamped=True)
+        mark = journal.mark
+        journal.close()
+
+
+def test_an_older_copy_of_a_log_does_not_count_what_the_newer_one_has_counted(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    copy = (tmp_path / "log").read_bytes()
+    journal = opened(tmp_path, at=2000.0)
+    journal.dispatch("a", attempt=0, body=b"{}", stamped=True)
+    given = journal.export("", 0)
+    journal.close()
+    (tmp_path / "log").write_bytes(copy)
+    again = opened(tmp_path, at=3000.0)
+    assert again.lineage == given.lineage
+    for attempt in range(1000):
+        again.dispatch("a", attempt=attempt, body=b"{}", stamped=True)
+    assert not again.first_mark <= given.mark <= again.mark
     again.close()
 
 

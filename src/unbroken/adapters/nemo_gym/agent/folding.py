@@ -36,6 +36,8 @@ class Folded:
     """Calls without an answer, by rollout and key."""
     started: Started | None = None
     """The newest start."""
+    begun: int = 0
+    """The highest mark at which a process began to count."""
     epoch: int = 0
     committed: int = 0
     """Up to where all is in a durable checkpoint, as a trainer has said."""
@@ -97,6 +99,7 @@ def _take(folded: Folded, entry: records.Entry) -> None:
             folded.asked.pop(entry.record.id, None)
         case Started():
             folded.started = entry
+            folded.begun = max(folded.begun, entry.mark)
             folded.epoch = max(folded.epoch, entry.epoch)
             folded.committed = max(folded.committed, entry.committed)
         case Adopted():

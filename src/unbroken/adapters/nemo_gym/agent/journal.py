@@ -6,8 +6,8 @@ than it has acted on. Bodies are kept as they came, byte for byte; large images 
 Each time that a rollout begins from nothing it is another incarnation, and its calls have other names: a rollout of which
 something is lost never goes on over what other servers keep of it.
 
-Marks grow with every change of a rollout, also from one process to the next of the same log. An export since a
-mark of an earlier process is a complete one, because what was dropped since then is not known any more.
+Marks grow with every change of a rollout, and each process begins far above all marks of those before it, whatever its clock
+says. An export since a mark of an earlier process is a complete one, because what was dropped since then is not known any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blake3 import blake3
 
 from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.agent.changes import Changes
-from unbroken.adapters.nemo_gym.agent.folding import answer_put, bodies_of, fold
+from unbroken.adapters.nemo_gym.agent.folding import Folded, answer_put, bodies_of, fold
 from unbroken.adapters.nemo_gym.agent.recovering import recovered
 from unbroken.adapters.nemo_gym.control import Exported, Record
 from unbroken.adapters.nemo_gym.log import Line, Log
@@ -48,6 +48,8 @@ from unbroken.adapters.nemo_gym.records import (
 from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.errors import CorruptObject, ObjectMissing, StoreError
 
+GENERATION = 1 << 40
+"""More changes than one process makes."""
 _COMPACT_FROM = 1 << 20
 """Bytes: a smaller log is not worth a rewrite."""
 
@@ -87,16 +89,14 @@ class Journal:
         self._answers = _by_key(self.records)
         self._asked = folded.asked
         last = folded.started
-        now = clock() if last is None else max(clock(), last.time + 0.001)
         self.epoch = folded.epoch
         self.committed_mark = folded.committed
         self.recovered_mark = self._marked = max(folded.marked, folded.committed)
         self.lineage = uuid.uuid4().hex if last is None else last.lineage
-        # The mark grows from process to process without being written down.
-        self._changes = Changes(int(now * 1e6), {r.id: bodies_of(r) for r in self.records.values()})
+        self._changes = Changes(_first(folded), {r.id: bodies_of(r) for r in self.records.values()})
         self._digests: dict[str, str] = {}
         self._dead = max(0, log.size - sum(_size(record) for record in self.records.values()))
-        self._started = now
+        self._started = clock()
         found = recovered(folded, log, agent=identity.server)
         self.recovery = found.recovery
         log.forget()
@@ -389,6 +389,16 @@ class Journal:
     def _state(self, record: RolloutRecord) -> None:
         self._digests.pop(record.id, None)
         self._changes.state(record.id, bodies_of(record))
+
+
+def _first(folded: Folded) -> int:
+    """Return where a process begins to count: above all that a former one may have counted.
+
+    How far above is drawn. An older copy of the log, put back, does not know of the processes since: it is not to
+    count what they have counted.
+    """
+    known = max(folded.begun, folded.marked, folded.committed)
+    return known + GENERATION + secrets.randbelow(GENERATION)
 
 
 def _by_key(rollouts: dict[str, RolloutRecord]) -> dict[str, dict[str, Answer]]:

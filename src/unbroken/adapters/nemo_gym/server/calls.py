@@ -49,6 +49,8 @@ _NOT_KEPT = frozenset(
 )
 """Headers of an answer that are kept elsewhere, or are of one connection, one process or one moment."""
 _STATUS: dict[Refused, int] = {"bad cookie": 401, "closed": 503, "format": 400, "other": 500}
+_OF_NOBODY = words.NOT_LOGGED | {"/docs", "/redoc", "/openapi.json"}
+"""Paths that are the same for everybody. A browser that looks at the framework's has a cookie, and no session."""
 _MOST_ATTEMPT = 1 << 53
 """Attempts are whole numbers that every reader of JSON has exactly."""
 
@@ -107,6 +109,22 @@ class Calls:
             task.add_done_callback(lambda _: self._executing.pop(key, None))
         # The client may go away, or its request be cancelled with the server; what was begun is ended and written down.
         return await asyncio.shield(task)
+
+    def reading(self, scope: Scope) -> Scope | Reply:
+        """Return the request of one who only looks, such that the application knows the session; or where that lives now.
+
+        Raises:
+            Refuses: it names a session that is not here, not any more, or somebody else's.
+        """
+        if scope["path"] in _OF_NOBODY:
+            return scope
+        request = self._request(scope, b"")
+        named = request.named
+        if named.fresh or named.token:
+            return scope
+        self._check_attempt(request)
+        found = self._elsewhere(request)
+        return self._of.identity.told(scope, named) if found is None else found
 
     def _request(self, scope: Scope, body: bytes) -> _Request:
         headers = scope["headers"]
@@ -180,10 +198,18 @@ class Calls:
 
     async def _recorded(self, request: _Request) -> Reply | None:
         """Return the answer to a call that is not executed. None, at once: it is."""
-        session = request.named.session
-        call = self._of.book.answer(session, request.id)
+        call = self._of.book.answer(request.named.session, request.id)
         if call is not None:
             return await self._replayed(call)
+        return self._elsewhere(request)
+
+    def _elsewhere(self, request: _Request) -> Reply | None:
+        """Return the redirection to where a session lives; None: it is here, or begins.
+
+        Raises:
+            Refuses: it is lost, over, or was never here.
+        """
+        session = request.named.session
         record = self._of.book.get(session)
         if record is None:
             self._check_known(request)

@@ -1,7 +1,8 @@
 """The layer around a resources server's application.
 
 Control requests are answered here, whatever state the server is in, and so is nothing else: `GET /` says that the process lives,
-everything that may change a session goes its way through `calls`, and what is left only waits at the door.
+everything that may change a session goes its way through `calls`, and what is left waits at the door and is let in unless its
+session is not here.
 
 A server restores itself once its application says that it has started: to execute calls again, what the application's
 lifespan holds (a session manager of MCP, say) has to be there. Without lifespan messages it begins with the first request.
@@ -25,6 +26,7 @@ from unbroken.adapters.nemo_gym.serving.asgi import (
     ClientGone,
     Message,
     Receive,
+    Reply,
     Scope,
     Send,
     answer,
@@ -106,7 +108,15 @@ class ResourcesMiddleware:
         if self.participant.failure is not None:
             await self._refuse(send)
             return
-        await self._app(scope, receive, send)
+        try:
+            found = self._calls.reading(scope)
+        except Refuses as refused:
+            await answer(send, refusal(refused))
+            return
+        if isinstance(found, Reply):
+            await answer(send, found)
+        else:
+            await self._app(found, receive, send)
 
     async def _refuse(self, send: Send) -> None:
         try:

@@ -409,6 +409,23 @@ def test_the_newer_of_two_trainers_is_obeyed(stack: Stack, tmp_path: Path) -> No
         assert [r.outcome for r in second.collect(rows(1))] == ["completed"]
 
 
+def test_a_trainer_that_was_fenced_off_sends_nothing_and_hands_out_nothing(stack: Stack) -> None:
+    go_on = threading.Event()
+    with Gym(stack.urls, token=TOKEN) as first, Gym(stack.urls, token=TOKEN) as second:
+        first.collect(rows(1))
+        stack.model.before = lambda rollout, number: _wait(go_on)
+        (begun,) = first.submit(rows(1))
+        assert begun == "1-0"
+        second.coordinator.connect()
+        go_on.set()
+        with pytest.raises(Fenced, match="Another trainer has taken over the server agent"):
+            first.take(1)
+        runs = len(stack.agent.runs)
+        with pytest.raises(Fenced):
+            first.collect(rows(1))
+        assert len(stack.agent.runs) == runs
+
+
 def test_two_threads_that_begin_at_once_do_not_fence_each_other_off(stack: Stack, gym: Gym) -> None:
     both = threading.Barrier(2)
     failures: list[BaseException] = []

@@ -26,9 +26,11 @@ from unbroken.adapters.nemo_gym.trainer.fleet import Fleet
 from unbroken.adapters.nemo_gym.trainer.held import Held
 from unbroken.adapters.nemo_gym.trainer.ledger import Ledger, Owner, Rollout
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, Setting
-from unbroken.adapters.nemo_gym.trainer.remote import Declined
+from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
 from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError
 
+SAYS_WITHIN = 10.0
+"""Seconds in which an agent has to say whose it is; one that says nothing is no reason to stop."""
 SHOWN = 3
 """So many rollouts or servers are named in a warning."""
 
@@ -98,6 +100,7 @@ class Coordinator:
             ServerMissing, Fenced: the servers are not there, or belong to another trainer.
         """
         self.ready()
+        self.check_not_fenced()
         agents = [self._agent_of(row, agent) for row in rows]
         version = str(policy_version)
         with self._meeting:
@@ -137,7 +140,12 @@ class Coordinator:
             return self.ledger.outstanding(owner)
 
     def hand_out(self, ids: Sequence[str]) -> list[Rollout]:
-        """Return finished rollouts, each for the only time. A warning names those without a reward."""
+        """Return finished rollouts, each for the only time. A warning names those without a reward.
+
+        Raises:
+            Fenced: the servers belong to another trainer by now; nothing is handed out.
+        """
+        self.check_not_fenced()
         with self.changed:
             found = self.ledger.hand_out(ids)
         bad = [rollout for rollout in found if rollout.outcome != "completed"]
@@ -161,6 +169,27 @@ class Coordinator:
         with self.changed:
             self.ledger.give_up(ids)
             self._dispatcher.give_up(ids)
+
+    def check_not_fenced(self) -> None:
+        """Ask the agents, which take a rollout from anybody, whether they are still this trainer's.
+
+        Raises:
+            Fenced: another has taken one over. Two trainings that go on at once would train on each other's rollouts.
+        """
+
+        def epoch(remote: Remote) -> int:
+            try:
+                return remote.status(timeout=SAYS_WITHIN).epoch
+            except ServerMissing:  # it is down, and waited for elsewhere
+                return 0
+
+        for name, found in cut.together(epoch, self.fleet.of("agent")).items():
+            if found > self.fleet.remotes[name].epoch:
+                raise Fenced(
+                    f"Another trainer has taken over the server {name} since.",
+                    hint="End this one, or end the other and start this one again.",
+                    epoch=found,
+                )
 
     def settings(self) -> Payload:
         """Return what a changed setting is found by."""

@@ -106,10 +106,10 @@ class Gym:
         ids = of.send(rows, agent=agent, policy_version=policy_version, owner="collect")
         try:
             of.wait(ids)
+            return of.hand_out(ids)
         except BaseException:
             of.give_up(ids)
             raise
-        return of.hand_out(ids)
 
     def submit(
         self, rows: Sequence[Mapping[str, Any]], *, agent: str = "", policy_version: str | int = ""

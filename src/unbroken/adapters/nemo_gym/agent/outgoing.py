@@ -15,6 +15,7 @@ tries a call is not under way: saves do not wait for a server that is away.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections import deque
@@ -338,7 +339,12 @@ class _Call:
 
     def encoded(self) -> bytes:
         body = self.payload.get("json", self.payload.get("data"))
-        return b"" if body is None else msgspec.json.encode(body, enc_hook=str)
+        if body is None:
+            return b""
+        try:
+            return msgspec.json.encode(body, enc_hook=str)
+        except UnicodeEncodeError:  # half a surrogate pair
+            return json.dumps(body, separators=(",", ":"), default=str).encode()
 
 
 def _payload(arguments: Mapping[str, Any]) -> dict[str, Any]:

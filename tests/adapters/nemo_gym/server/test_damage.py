@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from unbroken.adapters.nemo_gym import records
+from unbroken.adapters.nemo_gym.control import Drop, Settle, Surrender
 from unbroken.adapters.nemo_gym.keys import log_key
 from unbroken.adapters.nemo_gym.log import Log
 from unbroken.adapters.nemo_gym.records import Ended, State
@@ -146,5 +148,53 @@ def test_what_had_begun_and_was_not_answered_is_named(tmp_path: Path) -> None:
             answer = await server.post("/add", {"count": 1}, cookie=cookies["good"], rollout="good", call="7")
             assert not answer.replayed
             assert (await server.post("/value", cookie=cookies["good"])).json == {"count": 6}
+
+    asyncio.run(scenario())
+
+
+def _flip_each(directory: Path, session: str, *, newest: int) -> list[bytes]:
+    """Return the log with one bit flipped, in each of the newest lines of `session`."""
+    log = Log.open(directory, key=log_key())
+    payloads = [line.payload for line in log.lines if line.label == session][-newest:]
+    log.close()
+    data = (directory / "log").read_bytes()
+    end, spoilt = len(data), list[bytes]()
+    for payload in reversed(payloads):
+        end = data.rindex(payload, 0, end)
+        for at in (end + len(payload) // 2, end - 3):  # in what it says, and in whose it is
+            one = bytearray(data)
+            one[at] ^= 1
+            spoilt.append(bytes(one))
+    return spoilt
+
+
+@pytest.mark.parametrize("end", ["moved", "retired", "dropped", "lost"])
+def test_one_bit_does_not_bring_a_session_back_that_has_ended_here(tmp_path: Path, end: str) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, retire_after_verify=True) as server:
+            await server.adopted()
+            cookie = (await server.post("/seed_session", {"start": 3}, rollout="r", call="1")).cookie
+            session = next(iter(server.server.session_id_to_counter))
+            if end == "moved":
+                await server.told("surrender", Surrender(session=session, to="http://b:1"))
+                await server.told("settle", Settle(session=session, moved=True))
+            elif end == "retired":
+                await server.post("/verify", {"expected": 3}, cookie=cookie, rollout="r", call="2")
+            elif end == "dropped":
+                await server.told("drop", Drop(rollouts=["r"]))
+            else:
+                record = server.participant.book.get(session)
+                assert record is not None
+                await server.participant.durable(server.participant.give_up(record, "for a reason"))
+            before = await server.post("/add", {"count": 1}, cookie=cookie, rollout="r", call="3")
+            assert before.status != 200
+        spoilt = _flip_each(tmp_path, session, newest=2)
+        assert len(spoilt) == 4
+        for data in spoilt:
+            (tmp_path / "log").write_bytes(data)
+            async with running(tmp_path, retire_after_verify=True) as server:
+                after = await server.post("/add", {"count": 1}, cookie=cookie, rollout="r", call="3")
+                assert (after.status, after.refused) == (before.status, before.refused)
+                assert server.server.session_id_to_counter == {}
 
     asyncio.run(scenario())

@@ -176,7 +176,7 @@ class Migrations:
                     reason=given.to,
                 )
                 of.book.put(left)
-                await of.durable(of.write(session, Whole(record=left)))
+                await of.durable(of.write_end(left))
         finally:  # if that could not be written, the server is closed, and who waits is told so
             if self._given.get(session) is given:
                 self.end_of(session)

@@ -342,7 +342,7 @@ class Participant:
         self.states.remove(record.id)
         self.book.set_state(record, None)
         record.status = "retired"
-        return self.write(record.id, Whole(record=record))
+        return self.write_end(record)
 
     def give_up(self, record: SessionRecord, reason: str) -> int:
         """Free all of a session but its name: it is lost, for `reason`; return the ticket."""
@@ -350,14 +350,23 @@ class Participant:
         lost = lost_one(record, reason)
         self.book.put(lost)
         _LOGGER.warning("unbroken: session %s of %s is lost: %s", record.id, self._name, reason)
-        return self.write(record.id, Whole(record=lost))
+        return self.write_end(lost)
 
     def remove(self, session: str) -> int:
         """Free all of a session; return the ticket."""
         self.states.remove(session)
         self.book.remove(session)
         self._sizes.pop(session, None)
+        self.write(session, Gone(session=session))  # twice, as in `write_end`
         return self.write(session, Gone(session=session))
+
+    def write_end(self, record: SessionRecord) -> int:
+        """Write down that a session does not go on here; return the ticket.
+
+        Twice: where one line rots, what stands before it would be taken for the newest, and the session would go on.
+        """
+        self.write(record.id, Whole(record=record))
+        return self.write(record.id, Whole(record=record))
 
     def forget(self) -> None:
         """Free all sessions. Marks and lineage begin anew; the log is as it was until `rewrite`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.server import cookies
 from unbroken.adapters.nemo_gym.serving import asgi
 from unbroken.adapters.nemo_gym.serving.asgi import Message, Receive, Reply, Scope, Send
 
@@ -113,5 +115,24 @@ def test_an_attempt_that_is_no_number_is_refused_before_anything_is_touched(
             assert most.status == 200
         async with running(tmp_path) as server:
             assert (await server.post("/value", cookie=cookie)).json == {"count": 4}
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_that_was_set_back_a_little_costs_no_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as server:
+            seeded = await server.post("/seed_session", {"start": 3}, rollout="r", call="1")
+            session = next(iter(server.server.session_id_to_counter))
+            key = server.server.get_session_middleware_key()
+            ahead = {
+                by: f"{key}={cookies.sign(key, {words.SESSION_KEY: session}, now=time.time() + by)}"
+                for by in (cookies.SKEW - 60, cookies.SKEW + 60)
+            }
+            answers = [await server.post("/value", cookie=cookie) for cookie in ahead.values()]
+            assert answers[0].json == {"count": 3}, "the application finds it as well"
+            assert answers[1].refused == "bad cookie"
+            assert list(server.server.session_id_to_counter) == [session]
+            assert (await server.post("/value", cookie=seeded.cookie)).json == {"count": 3}
 
     asyncio.run(scenario())

@@ -19,6 +19,8 @@ from typing import Any
 
 MAX_AGE = 14 * 24 * 3600
 """Seconds that a cookie holds."""
+SKEW = 300
+"""Seconds by which the clock of whoever signed a cookie may be ahead of the one here, where that is allowed."""
 
 _SALT = b"itsdangerous.Signer" + b"signer"
 
@@ -32,8 +34,8 @@ def sign(secret: str, payload: Mapping[str, Any], *, now: float | None = None) -
     return (signed + b"." + _unpadded(_signature(secret, signed))).decode("ascii")
 
 
-def read(secret: str, value: str, *, now: float | None = None) -> dict[str, Any] | None:
-    """Return what a cookie carries; None if it was not signed with `secret`, or too long ago."""
+def read(secret: str, value: str, *, now: float | None = None, skew: int = 0) -> dict[str, Any] | None:
+    """Return what a cookie carries; None if it was not signed with `secret`, too long ago, or more than `skew` seconds ahead."""
     signed, _, signature = value.encode("latin-1", "replace").rpartition(b".")
     given = _decoded(signature)
     if given is None or not hmac.compare_digest(given, _signature(secret, signed)):
@@ -41,7 +43,7 @@ def read(secret: str, value: str, *, now: float | None = None) -> dict[str, Any]
     data, _, stamp = signed.rpartition(b".")
     moment = int.from_bytes(_decoded(stamp) or b"", "big")
     age = int(time.time() if now is None else now) - moment
-    if not 0 <= age <= MAX_AGE:
+    if not -skew <= age <= MAX_AGE:
         return None
     try:
         payload = json.loads(base64.b64decode(data))

@@ -61,25 +61,28 @@ class Identity:
             return Named(session=session, fresh=False, token=token)
         given = cookies.found(headers)
         payload: dict[str, Any] = {}
+        ahead = False
         if self._name in given:
-            read = cookies.read(self._name, given[self._name])
+            read = cookies.read(self._name, given[self._name], skew=cookies.SKEW)
             if read is None:
                 raise Refuses(
                     "bad cookie",
                     "The session cookie was not signed by this server, or is older than 14 days. Seed a new session.",
                 )
             payload = read
+            # The clock was set back since: the application's own reader takes no cookie from the future.
+            ahead = cookies.read(self._name, given[self._name]) is None
         own = payload.get(words.SESSION_KEY)
         if isinstance(own, str) and own and knows(own):
-            return Named(session=own, fresh=False, payload=payload)
+            return Named(session=own, fresh=False, payload=payload, foreign=ahead)
         for name, value in given.items():
             if name != self._name and name.startswith(self._kin):
-                theirs = cookies.read(name, value) or {}
+                theirs = cookies.read(name, value, skew=cookies.SKEW) or {}
                 moved = theirs.get(words.SESSION_KEY)
                 if isinstance(moved, str) and knows(moved):
                     return Named(session=moved, fresh=False, payload=theirs, foreign=True)
         if isinstance(own, str) and own:
-            return Named(session=own, fresh=False, payload=payload)
+            return Named(session=own, fresh=False, payload=payload, foreign=ahead)
         return Named(session=_minted(headers), fresh=True, payload=payload)
 
     def is_handshake(self, scope: Scope, body: bytes) -> bool:

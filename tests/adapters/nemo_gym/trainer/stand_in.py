@@ -263,8 +263,9 @@ class StandIn:
                     control.SessionSummary(
                         id=k,
                         rollout=self.rollout_of(r),
+                        attempt=r.attempt,
                         digest=self.digest(r),
-                        revision=getattr(r, "revision", 0),
+                        revision=len(r.answers) if self.role == "agent" else r.revision,
                     )
                     for k, r in self.kept.items()
                 ]

@@ -21,7 +21,7 @@ from unbroken.nemo_gym import Gym
 from unbroken.repo.repository import Repository
 from unbroken.types import Fidelity
 
-from .stand_in import TOKEN, Resources, Stack
+from .stand_in import TOKEN, Agent, Resources, Stack
 from .training import Training, finish, kill_at, kill_in
 
 STEPS = 5
@@ -477,6 +477,40 @@ def test_a_log_that_has_lost_its_end_is_behind_whatever_it_counts_now(root: Path
     again = Training(root, stack)
     again.begin()
     assert sorted(stack.resources.kept) == ["0-0", "0-1", "0-2"]
+    again.leave()
+
+
+@pytest.mark.parametrize("of", ["res", "agent"])
+def test_a_log_that_was_put_back_from_a_copy_is_behind_at_every_later_start(
+    root: Path, stack: Stack, of: str
+) -> None:
+    """Its marks say nothing any more: another start has read it since, and counts above all that was ever given."""
+    stack.resources.keep("held", SessionRecord(id="held", attempt=1, revision=3))
+    saved(root, stack)
+    server: Resources | Agent = stack.resources if of == "res" else stack.agent
+    if of == "res":
+        server.keep("held", SessionRecord(id="held", attempt=1, revision=2))
+    else:
+        record = stack.agent.kept["0-1"]
+        del record.answers[-1]
+        server.keep("0-1", record)
+    server.mark += 2000
+    server.recovered_mark = server.first_mark = server.mark
+    again = Training(root, stack)
+    again.begin()
+    assert "activate" in stack.agent.asked
+    assert stack.resources.kept["held"].revision == 3
+    assert len(stack.agent.kept["0-1"].answers) == 6
+    again.leave()
+
+
+def test_a_session_that_was_begun_anew_is_not_behind(root: Path, stack: Stack) -> None:
+    stack.resources.keep("held", SessionRecord(id="held", attempt=1, revision=3))
+    saved(root, stack)
+    stack.resources.keep("held", SessionRecord(id="held", attempt=2, revision=1))
+    again = Training(root, stack)
+    again.begin()
+    assert "activate" not in stack.agent.asked
     again.leave()
 
 

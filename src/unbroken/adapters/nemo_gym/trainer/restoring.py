@@ -31,6 +31,7 @@ from unbroken.adapters.nemo_gym.trainer.ledger import Ledger
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, ServerPart, Setting
 
 if TYPE_CHECKING:
+    from unbroken.adapters.nemo_gym.trainer.remote import Remote
     from unbroken.state.graft import Difference, Graft
 
 SETTINGS = "servers"
@@ -100,6 +101,11 @@ def plan(of: Coordinator, payload: Payload, graft: Graft) -> Restoration | None:
         all(_is_further(statuses[name], part) for name, part in payload.servers.items())
         and not any(_could_bring_back(statuses[name], saved[name]) for name in payload.servers)
         and not _went_back(of, payload, saved, ledger)
+        and not any(
+            _is_older(remote, saved.get(remote.name, {}), is_agent=role == "agent")
+            for role in ("agent", "resources")
+            for remote in of.fleet.of(role)
+        )
     ):
         return found
     for name, part in payload.servers.items():
@@ -191,6 +197,33 @@ def _went_back(of: Coordinator, payload: Payload, saved: dict[str, dict[str, byt
         if part is not None and held and held - {summary.id for summary in remote.sessions()}:
             return True
     return False
+
+
+def _is_older(remote: Remote, saved: dict[str, bytes], *, is_agent: bool) -> bool:
+    """Whether a server knows of fewer calls of a session, or a rollout, than the checkpoint does.
+
+    A log that was put back from a copy is found by its marks once: the process that reads it counts above all of them.
+    """
+    live = {summary.id: summary for summary in remote.sessions()} if saved else {}
+    for key, data in saved.items():
+        summary = live.get(key)
+        if summary is not None and summary.status not in ("retired", "moved", "refused"):
+            known = _reached(data, is_agent=is_agent)
+            if (summary.attempt, summary.revision) < known:
+                return True
+    return False
+
+
+def _reached(data: bytes, *, is_agent: bool) -> tuple[int, int]:
+    """Return under which attempt how many calls are in a record; none where it cannot be read, which is said elsewhere."""
+    try:
+        if is_agent:
+            rollout = records.rollout(data)
+            return rollout.attempt, len(rollout.answers)
+        session = records.session(data)
+    except msgspec.DecodeError:
+        return 0, 0
+    return session.attempt, session.revision
 
 
 def lines_of(recoveries: dict[str, Recovery]) -> list[str]:

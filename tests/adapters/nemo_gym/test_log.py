@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -372,6 +373,24 @@ def test_a_sync_that_fails_is_told_to_all_who_wait(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         log.close()
     assert read(tmp_path)[:1] == OLD[:1]
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_log_that_is_deleted_while_it_is_open_takes_nothing_more(tmp_path: Path, rewritten: bool) -> None:
+    log = Log.open(tmp_path / "logs" / "res", key=KEY)
+    asyncio.run(log.durable(log.append("a", b"1")))
+    if rewritten:
+        log.rewrite(OLD)
+        asyncio.run(log.durable(log.append("a", b"2")))
+    shutil.rmtree(tmp_path / "logs")
+    ticket = log.append("b", b"1")
+    with pytest.raises(StoreError, match="was deleted while this process wrote it") as caught:
+        asyncio.run(log.durable(ticket))
+    assert "Start this server again" in caught.value.hint
+    with pytest.raises(StoreError, match="was deleted"):
+        log.append("b", b"2")
+    with pytest.raises(StoreError, match="was deleted"):
+        log.close()
 
 
 def test_a_closed_log_says_so(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ class Log:
         self._id = b""
         self._number = 0
         self._size = 0
+        self._has_names = True
+        """Whether the file system counts the names of a file."""
         self._pid = os.getpid()
         self._appended = 0
         self._durable = 0
@@ -109,6 +111,7 @@ class Log:
                 log.notes.append("the file system has no locks: a second process would not be noticed")
             with log._failures("opening"):
                 log._begin()
+                log._has_names = os.fstat(log._file).st_nlink > 0
         except BaseException:
             log._release()
             raise
@@ -441,6 +444,7 @@ class Log:
                     return
             try:
                 self._sync_file(file)
+                self._check_there(file)
             except BaseException as error:  # noqa: BLE001 - raised where it is waited for
                 with self._state:
                     self._stop(self._error(error, "syncing"))
@@ -487,8 +491,19 @@ class Log:
         if self._closed:
             raise StoreError(f"The log in {self._directory} is closed.", hint="Open it again.", key=LOG)
 
+    def _check_there(self, file: int) -> None:
+        """Raise if the file has no name any more: it goes with this process, however well it was synced."""
+        if self._has_names and os.fstat(file).st_nlink == 0:
+            raise StoreError(
+                f"The log {self._directory / LOG} was deleted while this process wrote it. The log takes nothing more.",
+                hint="Start this server again, and restore the last checkpoint: what it answered since is not kept.",
+                key=LOG,
+            )
+
     def _error(self, error: BaseException, doing: str) -> StoreError:
         path = self._directory / LOG
+        if isinstance(error, StoreError):
+            return error
         if not isinstance(error, OSError):
             return StoreError(f"{doing.capitalize()} {path} was cut short: {error!r}.", key=LOG)
         found = failure(error, doing=doing, path=path, key=LOG)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unbroken.adapters.nemo_gym.launch.supervisor import Servers, pause_before
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, ServerMissing
 
 CONFIG = {"res": {"resources_servers": {"x": {"entrypoint": "app.py"}}}}
 
@@ -58,3 +58,35 @@ def test_the_directory_is_its_owners(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
     for path in (made / ".launch").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def python_that(path: Path, script: str) -> str:
+    """Return the path of a "Python" that runs this shell script instead of a server."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_one_that_is_killed_before_it_has_answered_is_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel kills whoever needs memory at the start: that is no fault of its own. Its second end is one."""
+    second = tmp_path / "second"
+    script = f"test -e {second} && {{ echo at last; exit 3; }}; touch {second}; echo at first; kill -9 $$"
+    python = python_that(tmp_path / "python", script)
+    servers = Servers(CONFIG, directory=tmp_path / "gym", python=python, restarts=1)
+    with pytest.raises(ServerMissing, match=r"res died 2 times .*\(exit code 3\)") as caught:
+        servers.start()
+    assert "res died (SIGKILL); it is started again" in capsys.readouterr().err
+    assert "at last" in str(caught.value)
+    assert "at first" not in str(caught.value)
+
+
+def test_one_that_ends_by_itself_before_it_has_answered_ends_all(tmp_path: Path) -> None:
+    python = python_that(tmp_path / "python", "echo no; exit 3")
+    for _ in range(2):
+        servers = Servers(CONFIG, directory=tmp_path / "gym", python=python)
+        with pytest.raises(ServerMissing, match=r"res ended before it answered \(exit code 3\)") as caught:
+            servers.start()
+        assert str(caught.value).count("    no") == 1  # what it has printed since this start
+        assert servers.restarted == {}

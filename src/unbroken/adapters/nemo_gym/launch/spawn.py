@@ -40,8 +40,9 @@ class Starter(Protocol):
         """Start `serve` with these arguments in `project`, its output added to `log`."""
         ...
 
-    def forget(self, process: Process) -> None:
-        """Collect what is left of a process that has ended."""
+    def forget(self, process: Process) -> int | None:
+        """Collect what is left of a process that has ended. Returns its exit code, or minus the signal that has ended it;
+        None: it is not known here."""
         ...
 
     def close(self) -> None:
@@ -64,10 +65,9 @@ class Direct:
         self._children[child.pid] = child
         return identify(child.pid)
 
-    def forget(self, process: Process) -> None:
+    def forget(self, process: Process) -> int | None:
         child = self._children.pop(process.pid, None)
-        if child is not None:
-            child.wait()
+        return None if child is None else child.wait()
 
     def close(self) -> None:
         self._children.clear()
@@ -137,8 +137,9 @@ class Preloaded:
             line += piece
         return line
 
-    def forget(self, process: Process) -> None:
-        """Nothing to do: what is left of its children goes with the forking process."""
+    def forget(self, process: Process) -> int | None:
+        """Nothing to do: what is left of its children goes with the forking process, and so does how they ended."""
+        return None
 
     def close(self) -> None:
         self._process.kill()

@@ -65,6 +65,8 @@ class _Watched:
     deaths: list[float] = field(default_factory=list[float])
     due: float | None = 0.0
     """When it is to be started; None: it runs, or shall not."""
+    log_begins: int = 0
+    """Where in its log file begins what it has printed since its last start."""
 
 
 class Servers:
@@ -320,6 +322,7 @@ class Servers:
             environment = {**self._environment, CONFIG_DICT: json.dumps(self.config)}
             if one.deaths:
                 environment[words.START] = "open"  # nobody stands ready to open it
+            one.log_begins = _size_of(self.log_of(name))
             process = _there(self._starter).start(
                 [name], project=self._project, environment=environment, log=self.log_of(name)
             )
@@ -347,36 +350,38 @@ class Servers:
     def _died(self, name: str) -> None:
         one = self._watched[name]
         was_ready = one.ready or self.restarted.get(name, 0) > 0
-        self._collect(one)
+        code = self._collect(one)
         if not one.wanted:
             return
         now = time.monotonic()
         one.deaths = [moment for moment in one.deaths if now - moment < self._window] + [now]
-        if not was_ready:
+        how = ended(code)
+        if not was_ready and not (code is not None and code < 0):  # by itself: it would do so again
             raise ServerMissing(
-                f"{name} ended before it answered.{self._tail(name)}",
+                f"{name} ended before it answered{how}.{self._tail(name)}",
                 hint=f"Look at {self.log_of(name)}.",
                 servers=(name,),
             )
         if len(one.deaths) > self._restarts:
             raise ServerMissing(
-                f"{name} died {len(one.deaths)} times within {self._window:g} seconds; all servers were stopped.{self._tail(name)}",
+                f"{name} died {len(one.deaths)} times within {self._window:g} seconds{how}; all servers were stopped.{self._tail(name)}",
                 hint=f"Look at {self.log_of(name)}, and start again: what was answered is in the logs.",
                 servers=(name,),
             )
         pause = pause_before(len(one.deaths))
         one.due = now + pause
         self.restarted[name] = self.restarted.get(name, 0) + 1
-        _say(f"{name} died; it is started again{f' in {pause:g} s' if pause else ''}")
+        _say(f"{name} died{how}; it is started again{f' in {pause:g} s' if pause else ''}")
 
-    def _collect(self, one: _Watched) -> None:
-        """Take in that a server has ended; what it had started goes as well."""
+    def _collect(self, one: _Watched) -> int | None:
+        """Take in that a server has ended; what it had started goes as well. Returns what `Starter.forget` does."""
         process = _there(one.process)
         kill_group(process)
-        _there(self._starter).forget(process)
+        code = _there(self._starter).forget(process)
         os.close(one.handle)
         self._record.processes.pop(one.instance.name, None)
         one.process, one.handle = None, -1
+        return code
 
     def _kill(self, names: Sequence[str]) -> None:
         chosen = [self._watched[name] for name in names]
@@ -473,7 +478,9 @@ class Servers:
 
     def _tail(self, name: str) -> str:
         try:
-            lines = self.log_of(name).read_text("utf-8", "replace").splitlines()
+            with open(self.log_of(name), "rb") as file:
+                file.seek(self._watched[name].log_begins)
+                lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             return ""
         return "".join(f"\n    {line}" for line in lines[-_TAIL:]) + "\n" if lines else ""
@@ -482,6 +489,29 @@ class Servers:
 def pause_before(deaths: int) -> float:
     """Return how many seconds a server that has died so often of late waits for its next start."""
     return 0.0 if deaths <= 1 else min(2.0 ** (deaths - 2), _LONGEST_PAUSE_S)
+
+
+def ended(code: int | None) -> str:
+    """Return in a few words how a process has ended: by its exit code, or by minus the signal.
+
+    >>> ended(-9), ended(1), ended(None)
+    (' (SIGKILL)', ' (exit code 1)', '')
+    """
+    if code is None:
+        return ""
+    if code >= 0:
+        return f" (exit code {code})"
+    try:
+        return f" ({signal.Signals(-code).name})"
+    except ValueError:  # of real time: they have no names
+        return f" (signal {-code})"
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _there(value: _T | None) -> _T:

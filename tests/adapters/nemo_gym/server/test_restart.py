@@ -248,3 +248,21 @@ def test_a_server_that_turns_out_to_have_sessions_keeps_them_from_then_on(tmp_pa
             assert await server.digests() == digests
 
     asyncio.run(scenario())
+
+
+def test_a_server_that_comes_back_says_what_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, name="todo") as server:
+            for rollout in ("a", "b"):
+                cookie = (await server.post("/seed_session", {"start": 3}, rollout=rollout)).cookie
+                for count in (1, 2):
+                    await server.post("/add", {"count": count}, cookie=cookie)
+        assert capsys.readouterr().err == "", "it began with nothing"
+        async with running(tmp_path, name="todo"):
+            pass
+        said = capsys.readouterr().err
+        assert said == "unbroken: todo came back from its log: 2 sessions, 4 calls done again\n"
+
+    asyncio.run(scenario())

@@ -11,11 +11,12 @@ lifespan holds (a session manager of MCP, say) has to be there. Without lifespan
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from typing import Any
 
 from unbroken.adapters.nemo_gym import words
-from unbroken.adapters.nemo_gym.control import InFlight, Refuses
+from unbroken.adapters.nemo_gym.control import InFlight, Recovery, Refuses
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.server.calls import Calls, refusal
 from unbroken.adapters.nemo_gym.server.migration import Migrations
@@ -128,7 +129,19 @@ class ResourcesMiddleware:
         """Open the log, and let the server restore itself."""
         self.participant.begin()
         self._look_around(scope)
-        self._restoring = asyncio.create_task(self.participant.restore())
+        self._restoring = asyncio.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        await self.participant.restore()
+        recovery = self.participant.recovery
+        if self.participant.failure is None and recovery.source == "log" and recovery.sessions:
+            sys.stderr.write(f"unbroken: {self._name} came back from its log: {_summary(recovery)}\n")
+            sys.stderr.flush()
+
+    @property
+    def _name(self) -> str:
+        server = self.participant.server
+        return str(getattr(server.config, "name", "") or type(server).__name__)
 
     def _look_around(self, scope: Scope) -> None:
         # Without `app` Starlette answers an unknown path in another way, and so would a call that is made again.
@@ -146,7 +159,7 @@ class ResourcesMiddleware:
             await send(message)
             if message["type"] == "lifespan.startup.complete":
                 self._look_around(scope)
-                self._restoring = asyncio.create_task(self.participant.restore())
+                self._restoring = asyncio.create_task(self._restore())
 
         try:
             await self._app(scope, receive, sent)
@@ -163,3 +176,15 @@ class ResourcesMiddleware:
 
     def _has_seeding(self) -> bool:
         return any(tool.path in words.SEEDING for tool in self._operations.tools())
+
+
+def _summary(recovery: Recovery) -> str:
+    lost = sum(recovered.tier == "refused" for recovered in recovery.listed)
+    parts = [_counted(recovery.sessions, "session"), f"{_counted(recovery.redone, 'call')} done again"]
+    if lost:
+        parts.append(f"{_counted(lost, 'session')} lost")
+    return ", ".join(parts)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

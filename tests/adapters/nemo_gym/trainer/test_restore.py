@@ -14,7 +14,7 @@ import pytest
 import unbroken
 from unbroken.adapters.nemo_gym import control
 from unbroken.adapters.nemo_gym.media import Media
-from unbroken.adapters.nemo_gym.records import Call, RolloutRecord, SessionRecord
+from unbroken.adapters.nemo_gym.records import Answer, Call, RolloutRecord, SessionRecord
 from unbroken.adapters.nemo_gym.trainer.payload import ServerPart, read_payload
 from unbroken.errors import ConfigError, SaveFailed, ServerMissing, StateMismatch
 from unbroken.nemo_gym import Gym
@@ -506,8 +506,13 @@ def test_a_log_that_was_put_back_from_a_copy_is_behind_at_every_later_start(
 
 def test_a_session_that_was_begun_anew_is_not_behind(root: Path, stack: Stack) -> None:
     stack.resources.keep("held", SessionRecord(id="held", attempt=1, revision=3))
+    told = Answer(key="seed", scope="/run", server="res", path="/seed_session", status=200)
+    stack.agent.keep("row-1", RolloutRecord(id="row-1", answers=[told]))
     saved(root, stack)
     stack.resources.keep("held", SessionRecord(id="held", attempt=2, revision=1))
+    stack.agent.keep(
+        "row-1", RolloutRecord(id="row-1", answers=[])
+    )  # of somebody who is no trainer: answered
     again = Training(root, stack)
     again.begin()
     assert "activate" not in stack.agent.asked

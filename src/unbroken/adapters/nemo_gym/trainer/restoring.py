@@ -102,9 +102,12 @@ def plan(of: Coordinator, payload: Payload, graft: Graft) -> Restoration | None:
         and not any(_could_bring_back(statuses[name], saved[name]) for name in payload.servers)
         and not _went_back(of, payload, saved, ledger)
         and not any(
-            _is_older(remote, saved.get(remote.name, {}), is_agent=role == "agent")
-            for role in ("agent", "resources")
-            for remote in of.fleet.of(role)
+            _is_older(remote, saved.get(remote.name, {}), wanted=wanted)
+            for remote, wanted in (
+                # An agent keeps less of what no trainer has sent, once it is answered.
+                *((agent, set(ledger.kept())) for agent in of.fleet.of("agent")),
+                *((resources, None) for resources in of.fleet.of("resources")),
+            )
         )
     ):
         return found
@@ -199,16 +202,16 @@ def _went_back(of: Coordinator, payload: Payload, saved: dict[str, dict[str, byt
     return False
 
 
-def _is_older(remote: Remote, saved: dict[str, bytes], *, is_agent: bool) -> bool:
-    """Whether a server knows of fewer calls of a session, or a rollout, than the checkpoint does.
+def _is_older(remote: Remote, saved: dict[str, bytes], *, wanted: set[str] | None) -> bool:
+    """Whether a server knows of fewer calls of a session than the checkpoint does; an agent: of one of the rollouts `wanted`.
 
     A log that was put back from a copy is found by its marks once: the process that reads it counts above all of them.
     """
     live = {summary.id: summary for summary in remote.sessions()} if saved else {}
     for key, data in saved.items():
-        summary = live.get(key)
+        summary = live.get(key) if wanted is None or key in wanted else None
         if summary is not None and summary.status not in ("retired", "moved", "refused"):
-            known = _reached(data, is_agent=is_agent)
+            known = _reached(data, is_agent=wanted is not None)
             if (summary.attempt, summary.revision) < known:
                 return True
     return False

@@ -303,6 +303,10 @@ def test_an_address_of_ipv6_stands_in_brackets(host: str, url: str) -> None:
 
 def test_servers_are_found_by_the_head_server() -> None:
     class Head(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(404)
+            self.end_headers()
+
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
@@ -319,6 +323,11 @@ def test_servers_are_found_by_the_head_server() -> None:
             address = f"http://127.0.0.1:{server.server_address[1]}"
             with Gym.from_head(address, token=TOKEN) as gym:
                 assert sorted(gym.coordinator.fleet.remotes) == ["agent", "policy", "res"]
+            with (
+                Gym({"head": address}, token=TOKEN) as gym,
+                pytest.raises(ConfigError, match=r"is NeMo Gym's head server.*from_head"),
+            ):
+                gym.status()
         finally:
             server.shutdown()
             thread.join()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from unbroken.adapters.nemo_gym.trainer.remote import http
+from unbroken.adapters.nemo_gym.trainer.remote import GLOBAL_CONFIG, http
 from unbroken.errors import ConfigError, ServerMissing
 
 _REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
@@ -56,7 +56,7 @@ def config_at(address: str) -> Mapping[str, Any]:
         raise ConfigError(
             "Reading the head server's configuration needs PyYAML.", hint="pip install 'unbroken[nemo-gym]'"
         ) from error
-    url = f"{address.rstrip('/')}/global_config_dict_yaml"
+    url = f"{address.rstrip('/')}{GLOBAL_CONFIG}"
     try:
         reply = library.get(url, timeout=30.0, trust_env=False)
     except library.InvalidURL as error:

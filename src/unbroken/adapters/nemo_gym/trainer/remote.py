@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import httpx
 
 _T = TypeVar("_T", bound=msgspec.Struct)
+GLOBAL_CONFIG = "/global_config_dict_yaml"
+"""Where NeMo Gym's head server gives the configuration that all its servers have."""
 
 
 def http() -> ModuleType:
@@ -201,6 +203,11 @@ class Remote:
             said = f"{operation} broke there (HTTP 500): {reply.text[:200].strip() or 'no text'}"
             raise Declined(self.name, control.Refusal(kind="other", error=said))
         if reply.status_code != 200 or "msgpack" not in reply.headers.get("content-type", ""):
+            if self._is_head():
+                raise ConfigError(
+                    f"{self.name} at {self.url} is NeMo Gym's head server, which only knows where the others are.",
+                    hint="Use Gym.from_head(address), or give the addresses of the servers themselves.",
+                )
             raise ConfigError(
                 f"The server {self.name} at {self.url} is one of NeMo Gym that keeps no checkpoints.",
                 hint="Wrap its class with unbroken.nemo_gym.checkpointed() where it is started.",
@@ -212,6 +219,15 @@ class Remote:
                 f"The server {self.name} answered {operation} in words that this Unbroken does not know: {error}.",
                 hint="Use the same Unbroken on both sides.",
             ) from error
+
+    def _is_head(self) -> bool:
+        """Whether the head server answers here, and none of those that it knows of."""
+        try:
+            with unlogged():
+                reply = self._client.get(f"{self.url}{GLOBAL_CONFIG}", timeout=self._timeout)
+        except http().TransportError:
+            return False
+        return bool(reply.status_code == 200)
 
     def _posted(
         self, operation: str, content: bytes, headers: Mapping[str, str], within: float

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,15 @@ from unbroken.adapters.nemo_gym.server.redo import answered
 from unbroken.adapters.nemo_gym.serving.asgi import Reply, Scope, header
 from unbroken.errors import StoreError, UnbrokenError
 
+_LOGGER = logging.getLogger("unbroken.nemo_gym")
+_NOTICED = 10.0
+"""Seconds after which it is said that a call waits for another of its session."""
+_PATIENCE = 600.0
+"""Seconds after which it is refused."""
+_ONE_AT_A_TIME = (
+    "Calls of one session run one at a time, so a tool that calls its own server for its own session waits for itself:"
+    " have it call the function instead."
+)
 _NOT_KEPT = frozenset(
     [
         "content-type",
@@ -88,6 +99,8 @@ class Calls:
         self._has_seeding = has_seeding
         self._executing: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
         self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._holding: dict[str, InFlight] = {}
+        """The call that has a session to itself."""
 
     async def answer(self, scope: Scope, body: bytes) -> Outcome:
         """Answer a call."""
@@ -170,13 +183,52 @@ class Calls:
                     return Outcome(found)
                 if self._of.capability == "stateless":
                     return await self._without_state(request)
-                async with self._of.lock(session):
+                async with self._turn(what):
                     if self._migrations.holds(session):
                         continue
                     outcome, ticket = await self._in_order(request)
                 await self._of.durable(ticket)
                 await self._retired(request)
                 return outcome
+
+    @asynccontextmanager
+    async def _turn(self, what: InFlight) -> AsyncGenerator[None]:
+        """Have a session to oneself for a call.
+
+        Raises:
+            Refuses: `busy`. Another call has it, and for so long that it may be waiting for this one.
+        """
+        lock = self._of.lock(what.session)
+        said = asyncio.get_running_loop().call_later(_NOTICED, self._say_waiting, what)
+        try:
+            await asyncio.wait_for(lock.__aenter__(), _PATIENCE)
+        except asyncio.TimeoutError:  # an alias of TimeoutError only from Python 3.11 on
+            raise Refuses(
+                "busy",
+                f"{what.path} waited {_PATIENCE:g} s for {self._holder(what.session)}. {_ONE_AT_A_TIME}",
+                names=(what.session,),
+            ) from None
+        finally:
+            said.cancel()
+        self._holding[what.session] = what
+        try:
+            yield
+        finally:
+            del self._holding[what.session]
+            await lock.__aexit__(None, None, None)
+
+    def _say_waiting(self, what: InFlight) -> None:
+        _LOGGER.warning(
+            "unbroken: %s of session %s has been waiting for %s for %g s. %s",
+            what.path, what.session, self._holder(what.session), _NOTICED, _ONE_AT_A_TIME,
+        )  # fmt: skip
+
+    def _holder(self, session: str) -> str:
+        holder = self._holding.get(session)
+        if holder is None:
+            return "what a trainer does with its session"
+        named = f" (call {holder.id})" if holder.id else ""
+        return f"{holder.path}{named} of the same session"
 
     def _check_attempt(self, request: _Request) -> None:
         record = self._of.book.get(request.named.session)

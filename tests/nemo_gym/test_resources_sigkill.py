@@ -57,10 +57,10 @@ def _post(client: httpx.Client, path: str, body: object, call: str = "", cookie:
     return client.post(path, json=body, headers={key: value for key, value in headers.items() if value})
 
 
-# Lines: 1 started, 2 and 3 the seeding and 4 its state, 5 and 6 the increment. Waits: 1 started, 2 seeding, 3 the increment.
+# Lines: 1 started, 2 what it was built with, 3 and 4 the seeding and 5 its state, 6 and 7 the increment. Waits: 1 started, 2 seeding, 3 the increment.
 @pytest.mark.parametrize(
     ("when", "replayed"),
-    [(("durable", "3"), True), (("append", "6"), False)],
+    [(("durable", "3"), True), (("append", "7"), False)],
     ids=["written, not answered", "executed, not written"],
 )
 def test_a_call_whose_answer_was_lost_is_executed_once(

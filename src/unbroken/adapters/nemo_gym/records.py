@@ -164,6 +164,16 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, tag="shared"):
     state: Encoded
 
 
+class Built(msgspec.Struct, frozen=True, kw_only=True, tag="built"):
+    """What a server was built with when its log began, by attribute: `states` of those that are kept, `digests` of all, and
+    why those that are `left` are not kept. `config` is the digest of its settings then."""
+
+    config: str
+    digests: dict[str, str]
+    states: dict[str, Encoded]
+    left: dict[str, str]
+
+
 class Whole(msgspec.Struct, frozen=True, kw_only=True, tag="session"):
     """All that is kept of a session, as of its `record.revision`. Stands for every earlier entry of it."""
 
@@ -262,7 +272,7 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True, tag="adopted"):
 
 
 Entry: TypeAlias = Union[
-    Began, Ended, State, Shared, Whole, Gone, Dispatched, Asked, Answered, Finished, Dropped, WholeRollout, Started,
+    Began, Ended, State, Shared, Built, Whole, Gone, Dispatched, Asked, Answered, Finished, Dropped, WholeRollout, Started,
     Saved, Marked, Adopted,
 ]  # fmt: skip
 

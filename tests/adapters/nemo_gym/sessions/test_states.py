@@ -290,6 +290,21 @@ def test_locks_that_nobody_holds_are_made_anew_and_one_in_use_is_refused() -> No
     captured(states, "s")
 
 
+def test_an_object_under_two_names_is_looked_into() -> None:
+    table, rng = Table([1]), random.Random(1)
+    server = Server({"sessions": {}, "a": table, "b": table, "rng": rng, "using": [rng]})
+    states = states_of(server)
+    assert states.shared() is None
+    table.rows.append(2)
+    rng.random()
+    shared = states.shared()
+    assert shared is not None
+    attributes = states.decode(shared).value["attributes"]
+    assert attributes["a"] is attributes["b"]
+    assert attributes["a"] == table
+    assert attributes["rng"].getstate() == rng.getstate()
+
+
 def test_locks_of_a_server_lower_no_promise_unless_one_is_held() -> None:
     lock, gate, event = asyncio.Lock(), asyncio.Semaphore(2), asyncio.Event()
     fields: dict[str, Any] = {"sessions": {}, "lock": lock, "gate": gate, "event": event}

@@ -29,6 +29,7 @@ from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.records import (
     Began,
+    Built,
     Entry,
     Gone,
     Marked,
@@ -112,6 +113,8 @@ class Participant:
         self._shared_is_cheap = True
         self.shared: Shared | None = None
         """What sessions share, as it was last written."""
+        self.built: Built | None = None
+        """What the server was built with when the log began: a later start is built with what it draws anew."""
 
     # The log.
 
@@ -214,8 +217,13 @@ class Participant:
         self.saved = plan.saved
         self.marked = self.recovered_mark = max(plan.marked, plan.saved)
         self.shared = plan.shared[-1] if plan.shared else None
+        self.built = plan.built or self.states.built()
+        if plan.built is not None:
+            notes += self._as_built(plan.built)
         restored = await self.bring_back(plan.sessions, plan.shared)
         ticket = self.write("", self.started())
+        if plan.built is None:
+            ticket = self.write("", self.built)
         await self.durable(ticket)
         self.recovery = Recovery(
             source="nothing" if is_new else "log",
@@ -224,7 +232,7 @@ class Participant:
             redone=restored.redone,
             listed=tuple(r for r in restored.recovered if r.tier != "newest" or r.redone or r.reasons),
             in_doubt=tuple(plan.in_doubt),
-            notes=(*notes, *restored.notes),
+            notes=(*notes, *self.states.notes, *restored.notes),
             seconds=round(time.monotonic() - begun, 3),
         )
         for recovered in restored.recovered:
@@ -233,6 +241,13 @@ class Participant:
                     "unbroken: session %s of %s is lost: %s",
                     recovered.id, self._name, "; ".join(recovered.reasons),
                 )  # fmt: skip
+
+    def _as_built(self, built: Built) -> list[str]:
+        """Give the server what it drew when its log began; return what was done."""
+        notes = self.states.install_built(built)
+        for note in notes:
+            _LOGGER.warning("unbroken: %s: %s", self._name, note)
+        return list(notes)
 
     async def bring_back(self, comebacks: list[Comeback], shared: list[Shared]) -> Restored:
         """Make these sessions live, and put them into the book."""
@@ -405,6 +420,8 @@ class Participant:
             yield Line("", records.encode(Saved(mark=self.saved)))
         if self.marked:
             yield Line("", records.encode(Marked(mark=self.marked)))
+        if self.built is not None:
+            yield Line("", records.encode(self.built))
         if self.shared is not None:
             yield Line("", records.encode(self.shared))
         for record in self.book:

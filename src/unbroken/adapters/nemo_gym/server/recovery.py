@@ -21,6 +21,7 @@ from unbroken.adapters.nemo_gym.log import Damaged, Line
 from unbroken.adapters.nemo_gym.records import (
     Adopted,
     Began,
+    Built,
     Call,
     Encoded,
     Ended,
@@ -92,6 +93,7 @@ class Plan:
     order: int = 0
     sessions: list[Comeback] = field(default_factory=list[Comeback])
     shared: list[Shared] = field(default_factory=list[Shared])
+    built: Built | None = None
     in_doubt: list[InFlight] = field(default_factory=list[InFlight])
     notes: list[str] = field(default_factory=list[str])
 
@@ -149,6 +151,8 @@ class _Reading:
                 self.gone.add(entry.session)
             case Shared():
                 self.plan.shared.append(entry)
+            case Built():
+                self.plan.built = self.plan.built or entry
             case Started():
                 self.plan.lineage, self.plan.mark = entry.lineage, entry.mark
                 self.plan.epoch = max(self.plan.epoch, entry.epoch)

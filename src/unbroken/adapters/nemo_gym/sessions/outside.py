@@ -7,7 +7,7 @@ the like that nobody holds or awaits are no state: those that the new process bu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from unbroken.adapters.nemo_gym.sessions.attributes import Attributes, Place
@@ -29,6 +29,8 @@ class Outside:
         self.ever_changed = False
         self._attributes = attributes
         self._built: dict[str, str] = {}
+        self._put_back: dict[str, str] = {}
+        """Digests of attributes that were given another value before there was a call, which is no change by one."""
         self._why: dict[str, str] = {}
         self._stood = {name: _stand(value) for name, value in attributes.values().items() if kind_of(value)}
         """How events and semaphores stood when the server was built, by attribute."""
@@ -76,8 +78,23 @@ class Outside:
             digest = self._digest(name, value)
             if digest and digest != self._built.get(name):
                 found[name] = value
-        self.ever_changed = self.ever_changed or bool(found)
+                self.ever_changed = self.ever_changed or digest != self._put_back.get(name)
         return found
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests of all attributes that can be compared, as they are."""
+        found: dict[str, str] = {}
+        for name, value in self._attributes.values().items():
+            if name not in self._why and not held_kind(value):
+                digest = self._digest(name, value)
+                if digest:
+                    found[name] = digest
+        return found
+
+    def put_back(self, names: Iterable[str]) -> None:
+        """Learn that these were given another value before there was a call."""
+        now = self.digests()
+        self._put_back = {name: now[name] for name in names if name in now}
 
     def names(self, places: Mapping[str, Place], *, skip: Collection[str] = ()) -> dict[int, str]:
         """Return the names of the objects that no session owns, by id. `skip` leaves out attributes."""
@@ -92,9 +109,14 @@ class Outside:
                 holder = self._attributes.holder(place, make=False)
                 if holder is not None:
                     found[id(holder)] = f"place {text}"
-        for name, value in self._attributes.values().items():
+        values = self._attributes.values()
+        for name, value in values.items():
             if name not in skip and not isinstance(value, _SCALARS):
                 found[id(value)] = f"{_SERVER}.{name}"
+        for (
+            name
+        ) in skip:  # nor under the name of another attribute, or of an entry: nowhere would it be looked into
+            found.pop(id(values.get(name)), None)
         for name in SKIPPED_FIELDS:
             value = getattr(server, name, None)
             if not isinstance(value, _SCALARS):

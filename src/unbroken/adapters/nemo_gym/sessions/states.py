@@ -17,8 +17,9 @@ from collections.abc import Collection, Mapping, MutableMapping, MutableSet
 from typing import Any, cast
 
 from unbroken.adapters.nemo_gym.control import Capability
-from unbroken.adapters.nemo_gym.records import Encoded
+from unbroken.adapters.nemo_gym.records import Built, Encoded
 from unbroken.adapters.nemo_gym.sessions.attributes import Attributes, Holder, Place
+from unbroken.adapters.nemo_gym.sessions.building import Building
 from unbroken.adapters.nemo_gym.sessions.clocks import clock_names, moved
 from unbroken.adapters.nemo_gym.sessions.context import in_words, view
 from unbroken.adapters.nemo_gym.sessions.encoding import (
@@ -64,6 +65,9 @@ class SessionStates:
         self._attributes = Attributes(server, exclude=exclude, later=self._nature.assigned)
         self._outside = Outside(self._attributes)
         self._clocks = clock_names(type(server))
+        self._building = Building(
+            self._attributes, self._outside, key=key, clocks=self._clocks, resolve=self._resolve
+        )
         self._known: dict[str, None] = {}
         self._maps: dict[str, Place] = {}
         self._reasons: dict[str, str] = {}
@@ -110,6 +114,7 @@ class SessionStates:
         """What is left out of the promise: "<attribute>: <why>". What the user says is no state is not; see `notes`."""
         found = self._outside.excluded(self._maps_by_attribute())
         found |= self._dropped
+        found |= self._building.left
         return tuple(f"{name}: {why}" for name, why in found.items())
 
     @property
@@ -171,6 +176,19 @@ class SessionStates:
                 if not self._drop_one(changed, leftover, external, str(error)):
                     raise
         return None
+
+    def built(self) -> Built:
+        """Read out what the server was built with: the attributes as they are, before anything was brought back."""
+        return self._building.read()
+
+    def install_built(self, built: Built) -> tuple[str, ...]:
+        """Give the server what it was built with when its log began, before anything else is brought back; return what was done.
+
+        Attributes that are the same are not touched. What cannot be put back is in `exclusions`.
+        """
+        notes = self._building.install(built)
+        self._generation += 1
+        return notes
 
     def decode(self, encoded: Encoded) -> Decoded:
         """Read a state, of a session or shared, and touch nothing.

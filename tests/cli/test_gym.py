@@ -99,6 +99,13 @@ def test_one_session_and_its_history(run: Path, words: str) -> None:
     assert document == {"session": "s-1", **whole["environment"]["session_states"]["s-1"]}
 
 
+def test_an_address_that_is_to_be_shown_is_told_what_lists_it(run: Path) -> None:
+    answer = unbroken("gym", "show", "http://127.0.0.1:12001", "s-1", cwd=run)
+    assert answer.code == 2
+    assert "is a server's address" in answer.err
+    assert "unbroken gym sessions http://127.0.0.1:12001 --digests" in answer.err
+
+
 def test_a_session_that_is_not_there_or_not_clear(run: Path) -> None:
     missing = unbroken("gym", "show", run, "nobody", cwd=run)
     assert missing.code == 2

@@ -108,6 +108,11 @@ def show(
     from unbroken.cli.gym_state import saved, session_named
     from unbroken.report.gym import session_parts
 
+    if is_address(run):
+        raise ConfigError(
+            f"{run} is a server's address, and what a session holds is shown from a checkpoint.",
+            hint=f"What the server has now: unbroken gym sessions {run} --digests",
+        )
     name, state = session_named(saved(run).state, session)
     data = {"session": name, **msgspec.to_builtins(state)}
     print_out(*session_parts(name, state, every=True, width=WIDTH), data=data, json=json)

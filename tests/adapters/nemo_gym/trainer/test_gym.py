@@ -164,6 +164,19 @@ def test_what_the_agents_own_code_raises_is_failed_at_once(stack: Stack, gym: Gy
     assert len(stack.agent.runs) == 1
 
 
+def test_rollouts_that_begin_anew_are_said_once(
+    stack: Stack, gym: Gym, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack.agent.instead = lambda rollout, attempt: (
+        (409, {words.REFUSED: "lost session"}, b"gone") if not attempt else None
+    )
+    assert [r.attempt for r in gym.collect(rows(3))] == [1, 1, 1]
+    said = [line for line in capsys.readouterr().err.splitlines() if "begin anew" in line]
+    assert len(said) == 1
+    assert said[0].startswith("unbroken: rollouts whose sessions are refused begin anew, 0-")
+    assert said[0].endswith(" first: lost session: gone")
+
+
 def test_after_a_lost_session_the_agent_begins_anew(stack: Stack, gym: Gym) -> None:
     """The resources server is another one since: what the agent has written down leads nowhere."""
 

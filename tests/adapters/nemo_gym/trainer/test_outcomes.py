@@ -53,8 +53,8 @@ def test_an_infrastructure_that_fails_is_asked_again(status: int) -> None:
         ("closed", Wait("closed: x")),
         ("busy", Wait("busy: x")),
         ("stale attempt", Again("stale attempt: x", spent=False)),
-        ("lost session", Again("lost session: x")),
-        ("unknown session", Again("unknown session: x")),
+        ("lost session", Again("lost session: x", anew=True)),
+        ("unknown session", Again("unknown session: x", anew=True)),
         ("other", Again("other: x")),
     ],
 )

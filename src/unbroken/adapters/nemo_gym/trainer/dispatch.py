@@ -9,6 +9,7 @@ Not promised: an end for a rollout whose agent answers nothing and stays connect
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -59,6 +60,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._load = 0
         self._client: httpx.Client | None = None
+        self._told_anew = False
         self._sockets: dict[str, socket.socket] = {}
         """Of the rollouts that are with their agents."""
 
@@ -173,6 +175,11 @@ class Dispatcher:
             elif (verdict.spent and entry.tries + 1 >= self._max_attempts) or stale > MOST_STALE:
                 ledger.fail(entry.id, attempt, outcome="failed", error=verdict.error)
             else:
+                if verdict.anew and not self._told_anew:  # once: a server that is lost has many sessions
+                    self._told_anew = True
+                    sys.stderr.write(
+                        f"unbroken: rollouts whose sessions are refused begin anew, {entry.id} first: {verdict.error}\n"
+                    )
                 return not ledger.again(entry.id, attempt, spent=verdict.spent)
             self._changed.notify_all()
             return True

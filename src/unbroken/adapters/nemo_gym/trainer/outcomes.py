@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, Union
 
 from unbroken.adapters.nemo_gym import words
+from unbroken.adapters.nemo_gym.control import LOST
 
 PASSING = frozenset({"closed", "busy"})
 """Refusals that mean: not yet."""
@@ -35,13 +36,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Send it again under the next attempt. `spent`: this one counts.
+    """Send it again under the next attempt. `spent`: this one counts. `anew`: a session of it was refused, so it begins anew.
 
     An agent that has lost a session begins its rollout anew by itself. It is not told to forget it: another attempt may
     have begun meanwhile."""
 
     error: str
     spent: bool = True
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def judge(status: int, headers: Mapping[str, str], content: bytes) -> Verdict:
     if refused == "stale attempt":
         return Again(f"{refused}: {text}", spent=False)
     if refused:
-        return Again(f"{refused}: {text}")
+        return Again(f"{refused}: {text}", anew=refused in LOST)
     if status in INFRASTRUCTURE:
         return Again(f"HTTP {status}: {text}")
     if status != 200:

@@ -97,3 +97,16 @@ def test_who_is_started_elsewhere_needs_an_address(name: str, says: str, tmp_pat
             after_kill=False,
             external={name},
         )
+
+
+def test_official_commands_are_told_where_a_head_server_is_that_is_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = Record(tmp_path / "servers.json", ports={"head_server": free_port("127.0.0.1", [])})
+    port = record.ports["head_server"]
+    placed = place(config(a=None), record, head=True, after_kill=False)
+    assert placed.config["head_server"] == {"host": "127.0.0.1", "port": port}
+    assert f"give them ++head_server.host=127.0.0.1 ++head_server.port={port}" in capsys.readouterr().err
+    given = {**config(a=None), "head_server": {"host": "127.0.0.1", "port": port}}
+    place(given, record, head=True, after_kill=False)
+    assert capsys.readouterr().err == ""  # who fixes it knows it

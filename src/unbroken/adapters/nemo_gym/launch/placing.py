@@ -78,6 +78,12 @@ def place(
             _check_free(instance, taken, after_kill=after_kill)
         placed[instance.name] = instance
     started = tuple(placed[one.name] for one in found)
+    if head and entry.get("port") is None and placed[HEAD].port != HEAD_PORT:
+        where = placed[HEAD]
+        sys.stderr.write(
+            f"unbroken: {HEAD} does not have the port {HEAD_PORT}, where the official commands look for it: give them"
+            f" ++{HEAD}.host={where.host} ++{HEAD}.port={where.port}\n"
+        )
     at = placed[HEAD]
     return Placed(
         (*started, at) if head else started, with_addresses(config, started, head=(at.host, at.port or 0))

@@ -65,7 +65,10 @@ def resolve(
             )
         said: Plain = json.loads(answer.read_bytes())
     if "error" in said:
-        raise ConfigError(f"NeMo Gym refuses the configuration: {said['error']}")
+        raise ConfigError(
+            f"NeMo Gym refuses the configuration: {said['error']}",
+            hint="Mend it; ng_run would refuse it too.",
+        )
     return dict(said["config"])
 
 

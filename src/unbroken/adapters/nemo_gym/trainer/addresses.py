@@ -60,7 +60,10 @@ def config_at(address: str) -> Mapping[str, Any]:
     try:
         reply = library.get(url, timeout=30.0, trust_env=False)
     except library.InvalidURL as error:
-        raise ConfigError(f"{address!r} is no address of a head server: {error}.") from error
+        raise ConfigError(
+            f"{address!r} is no address of a head server: {error}.",
+            hint='Give one like "http://127.0.0.1:11000".',
+        ) from error
     except (library.TransportError, library.UnsupportedProtocol) as error:
         raise ServerMissing(
             f"The head server at {address} did not answer ({error}).", servers=["head_server"]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import httpx
 
 _T = TypeVar("_T", bound=msgspec.Struct)
+_LIKE = 'Give one like "http://10.0.0.7:12001".'
 GLOBAL_CONFIG = "/global_config_dict_yaml"
 """Where NeMo Gym's head server gives the configuration that all its servers have."""
 
@@ -91,11 +92,9 @@ class Remote:
             self._client: httpx.Client = library.Client(timeout=timeout, trust_env=False, limits=limits)
             valid = library.URL(self.url).scheme in ("http", "https")
         except (library.InvalidURL, TypeError) as error:
-            raise ConfigError(f"{url!r} is no address of the server {name}: {error}.") from error
+            raise ConfigError(f"{url!r} is no address of the server {name}: {error}.", hint=_LIKE) from error
         if not valid:
-            raise ConfigError(
-                f"{url!r} is no address of the server {name}.", hint='Give one like "http://10.0.0.7:12001".'
-            )
+            raise ConfigError(f"{url!r} is no address of the server {name}.", hint=_LIKE)
 
     def status(self, *, timeout: float | None = None) -> control.Status:
         """Ask how the server is. Raises UnsupportedFormat where it speaks another major version."""
@@ -259,7 +258,7 @@ class Remote:
             refusal = control.Refusal(kind="other", error=f"{operation} was refused: {reply.text[:200]}")
         said = f"{self.name}: {refusal.error}"
         if refusal.kind == "token":
-            return ConfigError(said)
+            return ConfigError(said, hint="Then start again.")
         if refusal.kind == "fenced":
             return Fenced(said)
         if refusal.kind == "format":

@@ -40,9 +40,10 @@ from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import Adopted, Encoded, SessionRecord, Shared
 from unbroken.adapters.nemo_gym.server.book import Changes
 from unbroken.adapters.nemo_gym.server.migration import Migrations
-from unbroken.adapters.nemo_gym.server.participant import Participant, lost_one, versions
+from unbroken.adapters.nemo_gym.server.participant import Participant, lost_one
 from unbroken.adapters.nemo_gym.server.recovery import plan_records
 from unbroken.adapters.nemo_gym.serving.controls import Handler, check_epoch
+from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash, tools_of
 from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError
 

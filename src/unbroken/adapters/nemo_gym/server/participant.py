@@ -12,17 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
-from unbroken.adapters.nemo_gym import control, records
+from unbroken.adapters.nemo_gym import records
 from unbroken.adapters.nemo_gym.control import Capability, InFlight, Phase, Recovery, Refuses
 from unbroken.adapters.nemo_gym.log import Line, Log
 from unbroken.adapters.nemo_gym.media import Media
@@ -47,6 +44,7 @@ from unbroken.adapters.nemo_gym.server.redo import Redo
 from unbroken.adapters.nemo_gym.server.restoring import Restored, Restoring
 from unbroken.adapters.nemo_gym.serving.asgi import Application
 from unbroken.adapters.nemo_gym.serving.gate import Gate
+from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
 from unbroken.adapters.nemo_gym.sessions.states import SessionStates
 from unbroken.errors import InternalError, StoreError, UnbrokenError
@@ -452,21 +450,3 @@ def lost_one(record: SessionRecord, reason: str) -> SessionRecord:
         status="refused",
         reason=reason,
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a state may depend on."""
-    found = {"python": platform.python_version(), "protocol": control.VERSION}
-    for package in ("unbroken", "nemo-gym"):
-        if known := _version(package):
-            found[package] = known
-    return found
-
-
-@cache
-def _version(package: str) -> str:
-    # Kept: to read a package's metadata takes milliseconds, and in a cut all servers stand still for them.
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

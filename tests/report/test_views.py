@@ -14,8 +14,9 @@ from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.repository import Repository
 from unbroken.report.comparison import compared, comparison_table, promises_told
 from unbroken.report.gym import CALLS, SESSIONS
+from unbroken.report.shown import Parts
 from unbroken.report.table import Table
-from unbroken.report.views import Parts, shown, view_of, viewed
+from unbroken.report.views import shown, view_of, viewed
 from unbroken.state.nodes import Array, Bytes, Coded, Dict, Link, Value
 from unbroken.state.snapshot import Component, Snapshot
 

@@ -15,9 +15,10 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number, seconds, size
+from unbroken.report.shown import Shown
 from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import Leaf, leaves
-from unbroken.report.views import Shown, shown
+from unbroken.report.views import shown
 from unbroken.state.snapshot import Component
 from unbroken.types import Fidelity
 

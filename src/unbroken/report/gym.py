@@ -10,8 +10,8 @@ import msgspec
 from unbroken.adapters.nemo_gym import protocol
 from unbroken.adapters.nemo_gym.protocol import AgentState, GymState, ResourceState, SessionState, ToolCall
 from unbroken.report.quantity import counted, number, seconds
+from unbroken.report.shown import Parts, Shown
 from unbroken.report.table import Cell, Column, Table
-from unbroken.report.views import Parts, Shown
 
 SESSIONS = 20
 CALLS = 20

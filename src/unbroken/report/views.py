@@ -10,23 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from unbroken.errors import UnbrokenError
 from unbroken.format.meta import Meta
-from unbroken.report.table import Table
+from unbroken.report.shown import Shown
 from unbroken.state.nodes import Coded
 from unbroken.state.snapshot import Component, Snapshot
-
-Parts: TypeAlias = "list[Table | str]"
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A component as a person and as a machine gets to see it."""
-
-    parts: Parts
-    data: object
 
 
 class Show(Protocol):

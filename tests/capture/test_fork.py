@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import gc
 import mmap
 import os
@@ -103,6 +104,20 @@ def test_handlers_of_signals_are_the_programs_alone(handled: list[int]) -> None:
     signal.raise_signal(signal.SIGTERM)
     assert signal.SIGTERM in handled
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
+def test_a_crash_is_not_left_to_handlers_that_a_library_has_set() -> None:
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    libc.signal.restype = ctypes.c_void_p
+    # A handler in C of which Python knows nothing, and which never comes back.
+    before = libc.signal(signal.SIGUSR2, ctypes.cast(libc.pause, ctypes.c_void_p))
+    try:
+        assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
+        with pytest.raises(Unanswered, match=f"status -{signal.SIGUSR2.value}"):
+            ask(lambda: signal.raise_signal(signal.SIGUSR2))
+    finally:
+        libc.signal(signal.SIGUSR2, before)
 
 
 def test_files_and_pipes_lead_nowhere(tmp_path: Path) -> None:

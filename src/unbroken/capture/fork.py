@@ -18,6 +18,7 @@ import fcntl
 import gc
 import os
 import random
+import resource
 import select
 import signal
 import stat
@@ -152,12 +153,14 @@ def _cut_off(writing: int, timeout: float) -> None:
 def _forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        # None: set by a library, which would report a crash of the copy with locks that nobody here holds.
-        if handler is None or callable(handler):
+        # What Python knows is not what holds: a library that sets a handler from C, to report crashes, would
+        # do so in the copy too, and wait for locks that nobody here holds.
+        if signal.getsignal(number) is not signal.SIG_IGN:
             with suppress(OSError):  # the C library's own
                 signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # A copy that crashes writes no image of its memory, which may take longer than all else.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _lead_nowhere(writing: int) -> None:

@@ -241,6 +241,7 @@ class _Asleep(FaultyStore):
 def test_a_sleeper_cannot_declare_void_what_its_successor_has_resumed_from(store: MemoryStore) -> None:
     asleep = _Asleep(store)
     outcome: list[BaseException] = []
+    sleepers: list[threading.Thread] = []
 
     def start(claimed: fencing.Claim) -> None:
         try:
@@ -250,7 +251,8 @@ def test_a_sleeper_cannot_declare_void_what_its_successor_has_resumed_from(store
 
     def claim_and_fall_asleep() -> None:
         claimed = fencing.claim(store, token=tokens(2), owner=process(2), job="job", time=0.0)
-        threading.Thread(target=start, args=(claimed,), daemon=True).start()
+        sleepers.append(threading.Thread(target=start, args=(claimed,), daemon=True))
+        sleepers[0].start()
         assert asleep.reached.wait(60), "it has listed the commits, and not yet seen the one that comes now"
 
     first = opened(_Overtaken(store, claim_and_fall_asleep, after=False)).writer(
@@ -262,9 +264,7 @@ def test_a_sleeper_cannot_declare_void_what_its_successor_has_resumed_from(store
     resumed_from = opened(store).commits()
     assert len(resumed_from) == 1
     asleep.go_on.set()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon:
-            thread.join(60)
+    sleepers[0].join(60)
     assert len(outcome) == 1
     assert opened(store).commits() == resumed_from
 

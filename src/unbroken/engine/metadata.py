@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.meta import ComponentCost, ComponentFidelity, Meta
 from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process
 from unbroken.state.snapshot import Snapshot
@@ -76,6 +76,10 @@ def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
         birth=about.birth,
         inexact=list(about.inexact),
         bytes=sum(component.nbytes for component in snapshot.components.values()),
+        cost={
+            name: ComponentCost(seconds=snapshot.seconds.get(name, 0.0), captured=component.captured)
+            for name, component in snapshot.components.items()
+        },
         counters=counters,
         notes=notes,
     )

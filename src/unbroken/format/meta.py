@@ -18,6 +18,22 @@ class ComponentFidelity(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class ComponentCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What saving one component cost. Bytes of arrays are uncompressed, unless it is said otherwise.
+
+    `new` and `written` are None where the one who wrote the checkpoint did not count them.
+    """
+
+    seconds: float = 0.0
+    """How long training stood still for it: it was walked, and what changes was copied."""
+    captured: Count = 0
+    """Bytes of arrays that were captured. The others stand in an earlier checkpoint, or did not change."""
+    new: Count | None = None
+    """Bytes that lay in the run nowhere yet."""
+    written: Count | None = None
+    """Bytes that were written for it: the new ones as they are stored, compressed, and its document."""
+
+
 class Meta(Owner, frozen=True, kw_only=True, tag="meta"):
     """The metadata of one checkpoint."""
 
@@ -40,6 +56,8 @@ class Meta(Owner, frozen=True, kw_only=True, tag="meta"):
     seconds_blocked: float = 0.0
     bytes: Count = 0
     """Bytes in blobs, uncompressed, shared ones included."""
+    cost: dict[str, ComponentCost] = {}
+    """By component. What of `seconds_blocked` is not in it went into what is done for all of them together."""
     birth: BirthField = ""
     """The birth document that the settings in this checkpoint go with, as `RunWriter.write_birth` named it."""
     inexact: list[str] = []

@@ -14,7 +14,7 @@ from unbroken.format import signature as signatures
 from unbroken.format import wire
 from unbroken.format.digest import DigestField
 from unbroken.format.manifest import DocumentEntry, FileName
-from unbroken.format.meta import ComponentFidelity
+from unbroken.format.meta import ComponentCost, ComponentFidelity
 from unbroken.format.records import (
     BirthField,
     Count,
@@ -111,6 +111,7 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
     status: dict[str, Plain] = {}
     """Plain facts: its process, its seed, the position in its queue, trajectories produced, …"""
     fidelity: dict[str, ComponentFidelity] = {}
+    cost: dict[str, ComponentCost] = {}
     notes: list[str] = []
     signature: Signature | None = None
     """Of a part that holds pickles: whoever commits vouches only for what a holder of the same key has written."""

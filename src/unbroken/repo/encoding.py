@@ -43,6 +43,10 @@ class EncodedComponent:
     sizes: dict[Digest, int]
     lists: tuple[ChunkList, ...]
     opaque: tuple[str, ...]
+    new: int | None = None
+    """Bytes of blobs that had to be stored; None where nobody counted."""
+    written: int | None = None
+    """Bytes that they took, and the document."""
 
 
 class Part(Protocol):
@@ -74,9 +78,17 @@ class ComponentEncoder:
     _run: PipelineRun[tuple[int, int]] | None = None
     _refs: list[BlobRef] = field(default_factory=list[BlobRef])
     _used: list[ChunkList] = field(default_factory=list[ChunkList])
+    _new: int = 0
+    _written: int = 0
 
     def blobs(self) -> Iterator[StoredBlob]:
         """Yield every blob of the component that has to be stored."""
+        for blob in self._blobs():
+            self._new += blob.size
+            self._written += memoryview(blob.content).nbytes
+            yield blob
+
+    def _blobs(self) -> Iterator[StoredBlob]:
         found: list[dict[int, Digest]] = [{} for _ in self.component.blobs]
         for (blob, i), digest, new in self._started():
             found[blob][i] = digest
@@ -105,6 +117,8 @@ class ComponentEncoder:
             sizes={digest: size for ref in self._refs for digest, size in ref.named()},
             lists=tuple(self._used),
             opaque=tuple(opaque_places(self.component.roots)),
+            new=self._new,
+            written=self._written + len(data),
         )
 
     def _started(self) -> PipelineRun[tuple[int, int]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from unbroken.format.manifest import Manifest, RankPart
-from unbroken.format.meta import Meta
+from unbroken.format.meta import ComponentCost, Meta
 from unbroken.format.ranks import RankRecord
+from unbroken.repo.encoding import EncodedComponent
 from unbroken.state.parts import rank_name, split_name
 from unbroken.types import Plain
 
@@ -19,18 +20,33 @@ def together(meta: Meta, others: Collection[RankRecord], *, replicated: Collecti
     Rank 0 states its facts as the others do, and what it promises of its own components goes by their names.
     """
     own = {"rank": 0, "pid": meta.pid, "host": meta.host, **status_of(meta)}
-    promised = {
-        name if name in replicated or split_name(name)[1] is not None else rank_name(name, 0): kept
-        for name, kept in meta.fidelity.items()
-    }
+
+    def named(name: str) -> str:
+        return name if name in replicated or split_name(name)[1] is not None else rank_name(name, 0)
+
+    promised = {named(name): kept for name, kept in meta.fidelity.items()}
+    spent = {named(name): cost for name, cost in meta.cost.items()}
     return msgspec.structs.replace(
         meta,
         worker_status=[own, *({"rank": r.rank, "pid": r.pid, "host": r.host, **r.status} for r in others)],
         fidelity={**promised, **{name: kept for r in others for name, kept in r.fidelity.items()}},
+        cost={**spent, **{name: cost for r in others for name, cost in r.cost.items()}},
         good=meta.good and all(record.good for record in others),
         bytes=meta.bytes + sum(record.nbytes for record in others),
         notes=[*meta.notes, *(f"rank {r.rank}: {note}" for r in others for note in r.notes)],
     )
+
+
+def spent_on(
+    cost: Mapping[str, ComponentCost], parts: Collection[EncodedComponent]
+) -> dict[str, ComponentCost]:
+    """Return the cost of components with what was written of those that were encoded here."""
+    found = dict(cost)
+    for part in parts:
+        if part.written is not None:
+            known = found.get(part.entry.component, ComponentCost())
+            found[part.entry.component] = msgspec.structs.replace(known, new=part.new, written=part.written)
+    return found
 
 
 def status_of(meta: Meta) -> dict[str, Plain]:

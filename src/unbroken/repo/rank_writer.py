@@ -36,7 +36,7 @@ from unbroken.format.records import Commit, Position
 from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.coordinator import reason_of
 from unbroken.repo.encoding import EncodedComponent
-from unbroken.repo.joining import status_of
+from unbroken.repo.joining import spent_on, status_of
 from unbroken.repo.log import read_log
 from unbroken.repo.part_writer import PartWriter, record_of
 from unbroken.repo.process import Process
@@ -44,7 +44,7 @@ from unbroken.repo.reader import Reader
 from unbroken.repo.rendezvous import WRITING, Rendezvous, missing
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.diff import compare
-from unbroken.state.parts import labelled
+from unbroken.state.parts import labelled, rank_name
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import children
 from unbroken.types import Digest, Sequence
@@ -284,6 +284,14 @@ class RankWriter:
                 for name, promise in parts.promises.items()
                 if name not in self._replicated
             },
+            cost=spent_on(
+                {
+                    rank_name(name, self.rank): cost
+                    for name, cost in meta.cost.items()
+                    if name not in self._replicated
+                },
+                written.documents,
+            ),
             notes=meta.notes,
         )
         key = self._signing_key() if record.opaque else None

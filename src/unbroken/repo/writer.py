@@ -56,7 +56,7 @@ from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
 from unbroken.repo.coordinator import Coordinator
 from unbroken.repo.encoding import ComponentEncoder, Part, packs_of, stored_entry
-from unbroken.repo.joining import joined, merged, together
+from unbroken.repo.joining import joined, merged, spent_on, together
 from unbroken.repo.log import read_log
 from unbroken.repo.packsize import pack_bytes
 from unbroken.repo.pipeline import Pipeline
@@ -397,6 +397,7 @@ class CheckpointWriter:
         """Yield what to put then: the metadata, and the manifest last."""
         if self._coordinator is not None:
             meta = together(meta, others, replicated=self._coordinator.replicated)
+        meta = msgspec.structs.replace(meta, cost=spent_on(meta.cost, written.parts))
         meta_data = metas.encode(meta)
         encoded = written.parts
         manifest = Manifest(

@@ -77,6 +77,11 @@ class Component:
         """Bytes of all arrays, uncompressed, whether or not they were captured."""
         return sum(blob.size for blob in self.blobs)
 
+    @property
+    def captured(self) -> int:
+        """Bytes of arrays that were captured: of a ring perhaps only what has changed."""
+        return sum(blob.nbytes for blob in self.blobs)
+
     def content(self, i: int) -> Bytes:
         """Return the bytes of blob `i`, all of which must have been captured."""
         blob = self.blobs[i]
@@ -120,6 +125,8 @@ class Snapshot:
     components: dict[str, Component] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     promises: dict[str, Promise] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By component: how long training stood still for it, to have it walked and copied."""
     counters: dict[str, Any] = field(default_factory=dict)
     """Plain facts for `meta.json`: `episodes`, `env_seeds`, `worker_status`, learning rate, …"""
     recheck: Recheck | None = None

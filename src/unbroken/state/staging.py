@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -124,6 +125,7 @@ class Staging:
         Returns False, and copies nothing, if that would not fit below the ceiling, or the system has no
         memory. The copy before it is overwritten: nobody may need it any more.
         """
+        started = time.perf_counter()
         parts = list(_live_parts(snapshot))
         needed = sum(_aligned(part.nbytes) for part in parts)
         self._shrink(needed)
@@ -135,7 +137,9 @@ class Staging:
             places.append(self._region[at : at + part.nbytes])
             at += _aligned(part.nbytes)
         copy_all(list(zip(places, parts, strict=True)))
+        shares = _live_bytes(snapshot)
         _settle(snapshot, iter(places))
+        _charge(snapshot, shares, time.perf_counter() - started)
         return True
 
     def _shrink(self, needed: int) -> None:
@@ -158,6 +162,23 @@ def _live_parts(snapshot: Snapshot) -> Iterator[Bytes]:
                 yield from (content for _, content in blob.ranges)
             else:
                 yield blob
+
+
+def _live_bytes(snapshot: Snapshot) -> dict[str, int]:
+    """Return how much of each component lies in live memory."""
+    return {
+        name: sum(component.blobs[i].nbytes for i in component.live)
+        for name, component in snapshot.components.items()
+        if component.live
+    }
+
+
+def _charge(snapshot: Snapshot, shares: Mapping[str, int], seconds: float) -> None:
+    """Add the time of a copy to the components, by their bytes: several are copied at once, by two threads."""
+    whole = sum(shares.values())
+    for name, share in shares.items():
+        if share:
+            snapshot.seconds[name] = snapshot.seconds.get(name, 0.0) + seconds * share / whole
 
 
 def _settle(snapshot: Snapshot, copies: Iterator[Bytes]) -> None:

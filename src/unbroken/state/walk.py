@@ -13,14 +13,12 @@ that is not in the state come back as two arrays.
 
 from __future__ import annotations
 
-import gc
 import math
 import pickle
 import struct
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +29,7 @@ from numpy.typing import NDArray
 from unbroken.errors import NotCapturable
 from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
+from unbroken.state.collector import no_garbage_collection
 from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
@@ -65,6 +64,7 @@ from unbroken.state.reading import reads_on
 from unbroken.state.ring import Ledger, RingArray
 from unbroken.state.snapshot import Component, Note, Snapshot
 from unbroken.state.staging import own
+from unbroken.state.stopwatch import Stopwatch
 from unbroken.types import MISSING
 
 PACK_FROM = 64
@@ -89,18 +89,6 @@ class _Seen(NamedTuple):
     frame: Frame
 
 
-@contextmanager
-def no_garbage_collection() -> Generator[None]:
-    """Pause the collector: a walk makes many objects and no cycles, and collections double its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Walk:
     """One walk. Codecs and captors get it to write what they hold."""
 
@@ -120,6 +108,7 @@ class Walk:
         """By its identity, for a memory that has no name: the array that is written as its owner."""
         self._ledger = ledger
         self._lookup = lookup(policy)
+        self._time = Stopwatch()
         self._component = self._open(ROOT_COMPONENT)
         self._base = ""
         self._seen: dict[Hashable, _Seen] = {}
@@ -251,11 +240,14 @@ class Walk:
 
     def roots(self, roots: Mapping[str, object]) -> None:
         """Walk the roots in order."""
+        self._time.switch(ROOT_COMPONENT)
         for key, value in roots.items():
             node = self.child(key, value)
             if not isinstance(node, Link) or node.to != escape(key):
                 self._component.roots[escape(key)] = node
         self._settle()
+        self._time.stop()
+        self.snapshot.seconds.update(self._time.seconds)
 
     def _settle(self) -> None:
         """Do what waits for everything to be met."""
@@ -263,6 +255,7 @@ class Walk:
         for waiting in (self._later, self._last):
             for component, at, act in waiting:
                 self._component, self._at = component, at
+                self._time.switch(component.name)
                 act()
             waiting.clear()
         self._component, self._at = outer, None
@@ -304,6 +297,7 @@ class Walk:
     def _enter(self, name: str, base: str, value: Any, facts: Facts) -> Link:
         outer, outer_base = self._component, self._base
         self._component, self._base = self._open(name), base
+        self._time.switch(name)
         try:
             place = self.place
             component = self._component
@@ -314,6 +308,7 @@ class Walk:
                 self._table(place, self.policy.tables[facts.tabled](value))
         finally:
             self._component, self._base = outer, outer_base
+            self._time.switch(outer.name)
         return Link(to=place, in_=name)
 
     def _table(self, module: str, tensors: Mapping[str, object]) -> None:

@@ -11,11 +11,12 @@ what outlives an episode; a replay is for what they do not show.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from unbroken.capture import ale, gymnasium, mujoco, numpy_random, registry, replay
+from unbroken.capture import ale, box2d_world, gymnasium, mujoco, numpy_random, registry, replay
+from unbroken.capture.replay_cost import about
 from unbroken.state.policy import Policy
 from unbroken.types import Fidelity
 
@@ -37,9 +38,26 @@ class Verdict:
     how: How
     fidelity: Fidelity = Fidelity.EXACT
     reason: str = ""
+    most_steps: int = field(default=0, compare=False)
+    """Steps that a replay takes at most; 0 if nobody knows, or if nothing is replayed."""
+    step_seconds: float = field(default=0.0, compare=False)
+    """What one of them takes, as measured when the environment was looked at; 0 if it was not."""
+
+    @property
+    def cost(self) -> str:
+        """What a restore by replay may cost, for people; empty if nobody knows."""
+        if self.most_steps and self.step_seconds:
+            return f"a restore replays up to {self.most_steps:,} steps, {about(self.most_steps * self.step_seconds)}"
+        if self.most_steps:
+            return f"a restore replays up to {self.most_steps:,} steps"
+        if self.step_seconds:
+            return f"a restore replays the episode, {about(1000 * self.step_seconds)} for 1,000 steps"
+        return ""
 
     def __str__(self) -> str:
         text = f"{self.fidelity.value}, by {self.how.value}"
+        if self.cost:
+            text += f" ({self.cost})"
         return f"{text}: {self.reason}" if self.reason else text
 
 
@@ -53,9 +71,11 @@ _FAMILIES: tuple[tuple[str, How], ...] = (
     ("gymnasium.envs.box2d.car_racing", How.REPLAY),
     ("gymnasium.envs.box2d.bipedal_walker", How.WHOLE_REPLAY),
 )
-_WRAPPERS = ("gymnasium.wrappers.", "stable_baselines3.common.", "minigrid.wrappers", "sb3_contrib.common.")
+_WRAPPERS = (
+    "gymnasium.wrappers.", "stable_baselines3.common.", "minigrid.wrappers", "sb3_contrib.common.",
+    "unbroken.capture.fresh_world",
+)  # fmt: skip
 _UNREACHABLE = {
-    "gymnasium.vector.async_vector_env:AsyncVectorEnv": "its environments live in processes of its own",
     "ale_py.vector_env:AtariVectorEnv": "its emulators are out of reach in a C++ object",
 }
 
@@ -94,6 +114,8 @@ def known(env: Any) -> Verdict | None:
     if registry.registered(base) is not None:
         return Verdict(How.CAPTURER)
     module = type(base).__module__
+    if any(map(box2d_world.renews, wrappers)):
+        return Verdict(How.REPLAY)  # no episode follows from the one before
     return next((Verdict(how) for prefix, how in _FAMILIES if module.startswith(prefix)), None)
 
 
@@ -147,17 +169,34 @@ def attach(env: Any, *, verdict: Verdict | None = None) -> Attachment:
 
 def put_in(env: Any, verdict: Verdict) -> Attachment:
     """Put in place what a single environment needs under this verdict, whatever family it is of."""
-    base = list(chain(env))[-1]
-    recorders: list[_Recorder] = []
-    if registry.registered(base) is None:
-        if ale.is_atari(base):
-            recorders.append(ale.StickyTracker(base))
-        elif verdict.how in (How.REPLAY, How.WHOLE_REPLAY):
-            inexact = verdict.reason if verdict.fidelity is not Fidelity.EXACT else ""
-            recorders.append(
-                replay.Recorder(base, whole=verdict.how is How.WHOLE_REPLAY, approximate=inexact)
-            )
-    return _Attached(verdict, recorders)
+    *wrappers, base = chain(env)
+    if registry.registered(base) is not None:
+        return _Attached(verdict, [])
+    if ale.is_atari(base):
+        return _Attached(verdict, [ale.StickyTracker(base)])
+    if verdict.how not in (How.REPLAY, How.WHOLE_REPLAY):
+        return _Attached(verdict, [])
+    whole = verdict.how is How.WHOLE_REPLAY
+    recorder = replay.Recorder(
+        base,
+        whole=whole,
+        approximate=verdict.reason if verdict.fidelity is not Fidelity.EXACT else "",
+        prepare=box2d_world.renew if any(map(box2d_world.renews, wrappers)) else None,
+        paced=known(env) is not None,
+    )
+    attached = _Attached(verdict, [recorder])
+    attached.verdict = replace(
+        verdict,
+        most_steps=recorder.ceiling if whole else _limit(env),
+        step_seconds=verdict.step_seconds or recorder.step_seconds,
+    )
+    return attached
+
+
+def _limit(env: Any) -> int:
+    """Return the steps after which a wrapper ends an episode; 0 if none does."""
+    limits = [vars(layer).get("_max_episode_steps") for layer in chain(env)]
+    return min((limit for limit in limits if isinstance(limit, int)), default=0)
 
 
 def unseen(env: Any) -> Verdict:

@@ -11,6 +11,8 @@ from the seed that the environment remembers and accepted if generator and attri
 the state is approximate until the next reset, and the checkpoint says so: it holds the generator, and the
 actions as far as they are known, but no digest, and a restore compares nothing.
 
+What a restore will cost is known from what the recorded resets and steps took; see `replay_cost`.
+
 Not promised: environments that read the clock, threads or the network (the digest refuses them), objects
 in attributes that outlive an episode, and attributes that somebody changes from outside in the middle of one.
 """
@@ -18,6 +20,7 @@ in attributes that outlive an episode, and attributes that somebody changes from
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.capture.hooks import Hook, keeper_of
+from unbroken.capture.replay_cost import Cost
 from unbroken.capture.tape import Recording, Reset, Tape, Witness, generator_state, read, set_generator
 from unbroken.capture.values import Unrecordable, from_data, to_data
 from unbroken.errors import CorruptObject, RestoreFailed
@@ -44,6 +48,9 @@ EARLIER_RESETS = 4
 LARGEST, LARGEST_OF_MANY = 1 << 16, 16
 """Numbers and characters in the largest attribute that is kept with a reset; and where every reset since the
 construction is kept. There the others follow from the history."""
+
+PACED, PACED_SECONDS = 8, 0.05
+"""Steps of a twin that are timed at most, and after how many seconds no further one is begun."""
 
 _NOT_SETTINGS = frozenset({"spec", "step", "reset", "action_space", "observation_space"})
 _SEEDED = frozenset({"_np_random", "_np_random_seed"})
@@ -88,19 +95,51 @@ def fresh(env: Any) -> Any:
     return gymnasium.make(spec, disable_env_checker=True).unwrapped
 
 
+def _pace(twin: Any, clock: Callable[[], float]) -> float:
+    """Return what a step of a twin takes, in seconds, of the fastest of a few. It is not to be used again."""
+    times: list[float] = []
+    while len(times) < PACED and sum(times) < PACED_SECONDS:
+        action = twin.action_space.sample()
+        began = clock()
+        ended = twin.step(action)
+        times.append(clock() - began)
+        if ended[2] or ended[3]:
+            break
+    return min(times)
+
+
 class Recorder:
     """Records one base environment. `whole`: from its construction on, not from the last reset."""
 
     def __init__(
-        self, env: Any, *, whole: bool = False, ceiling: int = CEILING, approximate: str = ""
+        self,
+        env: Any,
+        *,
+        whole: bool = False,
+        ceiling: int = CEILING,
+        approximate: str = "",
+        prepare: Callable[[Any], None] | None = None,
+        paced: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`approximate`: why no replay of it is exact, whatever is recorded; empty if it may be."""
+        """`approximate`: why no replay of it is exact, whatever is recorded; empty if it may be. `prepare`:
+        what a wrapper does to the environment before each reset. `paced`: whether the steps of a twin may be
+        timed when the recorder is put in, which is for environments that draw from nothing but themselves.
+        `clock`: seconds, for what a replay costs."""
         self.env = env
         self.whole = whole
         self.ceiling = ceiling
         self.approximate = approximate
         self.unknown = "it was not recorded from a reset on"
         """Why the state cannot be replayed exactly at this moment; empty if it can."""
+        self.step_seconds = 0.0
+        """What a step took on a twin, 0 if none was timed."""
+        self._clock = clock
+        self._prepare = prepare
+        self._paced = paced
+        self._seconds = 0.0
+        """What the recorded resets and steps took when they were made."""
+        self._taken = self._longest = 0
         self._outgrown = False
         self._tape = Tape()
         self._depth = 0
@@ -118,6 +157,11 @@ class Recorder:
     def inexact(self) -> str:
         """Why a restore of this moment would be approximate; empty if it is exact."""
         return self.unknown or self.approximate
+
+    def cost(self) -> Cost:
+        """Return what a restore of this moment costs, by what the recorded steps took."""
+        avoidable = 0.0 if self.whole else self._seconds
+        return Cost(1, self.steps, self._seconds, avoidable, self._taken, self._longest)
 
     def install(self) -> None:
         """Start recording; rebuild the record of the episode that is under way if that is possible."""
@@ -138,10 +182,13 @@ class Recorder:
         if self._tape.resets or not self.unknown:
             self._record(lambda: self._tape.add(action))
         self._depth += 1
+        began = self._clock()
         try:
             result = step(action)
         finally:
             self._depth -= 1
+        self._seconds += self._clock() - began
+        self._taken += 1
         self._tape.witness.see(*result[:4])
         if self.steps > self.ceiling:
             self._forget(f"its history is longer than {self.ceiling} steps")
@@ -151,15 +198,19 @@ class Recorder:
         reset = self._hooks[1].original
         if self._depth:
             return reset(**kwargs)
+        if not self.whole:
+            self._longest = max(self._longest, self.steps)
         if not (self.whole and not self._outgrown and not self.unknown):
-            self._tape = Tape()
+            self._tape, self._seconds = Tape(), 0.0
             self.unknown = ""
         self._record(lambda: self._tape.resets.append(self._reset_of(kwargs)))
         self._depth += 1
+        began = self._clock()
         try:
             result = reset(**kwargs)
         finally:
             self._depth -= 1
+        self._seconds += self._clock() - began
         self._tape.witness.see(result[0])
         if self.whole and not self._tape.whole:
             self.unknown = "it carries over more from earlier episodes than was recorded"
@@ -187,7 +238,7 @@ class Recorder:
     def _forget(self, why: str) -> None:
         self.unknown = why
         self._outgrown = True
-        self._tape = Tape()
+        self._tape, self._seconds = Tape(), 0.0
 
     def _rebuild(self) -> Tape | None:
         """Return the tape of an episode that began before the recorder came, if it was only just reset."""
@@ -209,6 +260,8 @@ class Recorder:
             for attempt in range(EARLIER_RESETS):
                 if not self.whole:
                     tape = Tape()
+                if self._prepare is not None:
+                    self._prepare(twin)
                 again = None if attempt == 0 else generator_state(twin)
                 first = seed if attempt == 0 else None
                 tape.resets.append(
@@ -217,6 +270,7 @@ class Recorder:
                 observation, _ = twin.reset(seed=seed) if attempt == 0 else twin.reset()
                 tape.witness.see(observation)
                 if _settings(twin) == wanted:
+                    self.step_seconds = _pace(twin, self._clock) if self._paced else 0.0
                     return tape
             return None
         except Unrecordable:
@@ -234,6 +288,7 @@ class Recorder:
         `approximate`: why the state behind the recording is another one; then nothing is compared.
         """
         env, witness = self.env, Witness()
+        began = self._clock()
         if recording.whole:
             self._renew()
         step, reset = self._hooks[0].original, self._hooks[1].original
@@ -246,6 +301,8 @@ class Recorder:
                     witness.see(*step(action)[:4])
                 done = until
                 if event is not None:
+                    if self._prepare is not None:
+                        self._prepare(env)  # before the values, which were recorded after it
                     _put_settings(env, event.settings)
                     if event.generator is not None:
                         set_generator(env, event.generator)
@@ -260,6 +317,7 @@ class Recorder:
             set_generator(env, recording.after)
         resets, actions = list(recording.resets), list(recording.actions)
         self._tape = Tape(whole=recording.whole, resets=resets, actions=actions, witness=witness)
+        self._seconds = self._clock() - began
         self.unknown = approximate
 
     def _check(self, recording: Recording, witness: Witness) -> None:

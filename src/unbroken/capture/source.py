@@ -19,6 +19,7 @@ from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
+from unbroken.capture.replay_cost import Patience, Teller, tellers, total
 from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
@@ -60,6 +61,8 @@ class GraftSource:
         self._promises = dict(promises or {})
         self._ledger = Ledger()
         self._expected = -1
+        self._replayed: list[Teller] = []
+        self._patience = Patience()
 
     def capture(self) -> Snapshot:
         """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
@@ -70,11 +73,20 @@ class GraftSource:
         self._ledger.end(snapshot)
         if self._expected < 0:
             self._expected = expected_bytes(snapshot, walked.met())
+            self._replayed = tellers(walked.met())
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
             snapshot.promises[name] = worse(self._promises.get(name, promise), promise)
+        cost = total(self._replayed)
+        if cost.environments:
+            snapshot.notes.append(Note("replay", ENVIRONMENTS, str(cost)))
         return snapshot
+
+    def puts_off(self) -> bool:
+        """Say whether a save that is due waits for a moment from which a restore takes less; see
+        `replay_cost`. To be asked at each clean point until it is made."""
+        return self._patience.waits(total(self._replayed))
 
     def expected_bytes(self) -> int:
         """Return how much memory the coming snapshots will take, by what the first capture has met."""

@@ -60,13 +60,13 @@ def test_it_is_on_record_that_a_save_was_begun_before_it_returns(root: Path) -> 
     engine = engine_of(Training(), root)
     engine.resume()
     returned = threading.Event()
-    write = engine._write
+    write = engine._dispatch._write
 
     def held_back(*args: Any, **more: Any) -> None:
         assert returned.wait(60)
         write(*args, **more)
 
-    engine._write = held_back  # type: ignore[method-assign]
+    engine._dispatch._write = held_back  # type: ignore[method-assign]
     engine.save(12, reason="test")
     pending = repository(root).pending()
     returned.set()

@@ -3,10 +3,11 @@
 ```
 adapter: engine.resume()             once, when everything is built and nothing has been trained
          engine.step(step, …)        at every clean point: saves if it is time
+         engine.hold(step, …)        there, before something that may take long; see `held`
          engine.save(…, position="end"), engine.close()
 ```
 
-Invariants: a save is of the state at the call, whatever training does next; before `save` returns it is
+Invariants: a save is of the state at the call, or of one held before, whatever training does next; before `save` returns it is
 on record that the save was begun; a snapshot once taken is written or its failure is raised; there is
 always a checkpoint of the start before training goes on.
 
@@ -20,54 +21,42 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from unbroken.engine import fingerprint
 from unbroken.engine.agreement import Agreement, lost_a_rank, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin, clone
-from unbroken.engine.companion.letter import Work
-from unbroken.engine.companion.trainer import Companion, name_of
+from unbroken.engine.companion.trainer import Companion
+from unbroken.engine.dispatch import Dispatch, Taken
 from unbroken.engine.faults import Traces
+from unbroken.engine.held import Held, Wish
 from unbroken.engine.memory_limit import free_share
-from unbroken.engine.metadata import Circumstances, describe, last_line
+from unbroken.engine.metadata import last_line
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.resume import Resumption, read_traces
-from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import ForeseesSize, InspectsWeights, KnowsThreads, RemembersRows, Source
+from unbroken.engine.source import ForeseesSize, KnowsThreads, PutsOff, RemembersRows, Source
 from unbroken.engine.start import await_companion, find_start, sick_at_first
-from unbroken.engine.warnings import PickledPartsWarning, StagingFullWarning, Told
+from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
-from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import (
-    ConfigError,
-    CorruptObject,
-    InternalError,
-    NotCapturable,
-    RankMissing,
-    SaveFailed,
-    StoreError,
-    UnbrokenError,
-)
+from unbroken.errors import ConfigError, NotCapturable, SaveFailed, StoreError, UnbrokenError
 from unbroken.format.records import Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
-from unbroken.repo.roots import root_of
 from unbroken.repo.run_writer import RunWriter
 from unbroken.state.shared import SharedMemory
 from unbroken.state.snapshot import Snapshot
 from unbroken.state.staging import Staging
-from unbroken.types import Sequence, Step
+from unbroken.types import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -109,33 +98,31 @@ class CheckpointEngine(ReadsRun):
         self._now = now
         self._progress_path = environment.get(VARIABLE) if self._speaks else None
         self._process = current()
-        self._writer = BackgroundWriter()
-        self._progress = Progress(None)
         self._schedule = Schedule(self.settings.interval, clock)
         self._agreement: Agreement | None = None
         if self.world is not None:
             check_world(self.world, self.settings)
             self._agreement = Agreement(self.world, self._schedule)
         self._run: Seat | None = None
-        self._requested = ""
+        self._wish: Wish | None = None
+        """The save that was asked for last, until it is made."""
+        self._held = Held()
         self._step = 0
         self._finished = False
         self._handed = False
         """Whether the save that was begun last is the writer's by now."""
         self._closed = False
-        self._inexact: tuple[str, ...] = ()
-        self._birth = ""
-        """Name of the birth document that the settings of this process go with."""
-        self._sick_from_birth: frozenset[str] | None = None
-        """Weights that were not finite when the run began; None until its first checkpoint tells."""
-        self._damaged: frozenset[Sequence] = frozenset()
         self._told = Told()
         memory = SharedMemory() if self.settings.writer == "process" else None
         self._companion = None if memory is None else Companion(memory, self._name_companion)
         self._touching: Beside | None = None
-        self._staging = Staging(self._staging_ceiling, memory)
-        self._versions: Mapping[str, str] = {}
-        self._fingerprint: Mapping[str, str] = {}
+        given = self.settings.staging
+        self._staging = Staging(free_share if given is None else lambda: given, memory)
+        self._dispatch = Dispatch(
+            source, self.settings, segment=segment, process=self._process, schedule=self._schedule,
+            companion=self._companion, clock=clock, now=now,
+        )  # fmt: skip
+        self._facts, self._writer = self._dispatch.facts, self._dispatch.writer
 
     def resume(self, *, step: int = 0, origin: Origin | None = None) -> ResumeReport:
         """Bring the live objects to where the run goes on, and say from where that is.
@@ -153,9 +140,9 @@ class CheckpointEngine(ReadsRun):
         """
         if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
-        self._versions = fingerprint.versions()
+        self._facts.versions = fingerprint.versions()
         threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
-        self._fingerprint = fingerprint.fingerprint(threads)
+        self._facts.fingerprint = fingerprint.fingerprint(threads)
         repository = self._repository(create=True)
         traces = Traces(known=False)
         if self._speaks:
@@ -164,7 +151,7 @@ class CheckpointEngine(ReadsRun):
         self._run = take_seat(repository, self.settings, self.world, self._process)
         atexit.register(self._at_exit)
         try:
-            self._progress = Progress(self._progress_path)
+            self._dispatch.progress = Progress(self._progress_path)
             return self._resume(repository, self._run, traces, step, origin)
         except BaseException:
             # The script ends or goes on without us; either way the run is free for another process.
@@ -183,18 +170,18 @@ class CheckpointEngine(ReadsRun):
                 segment=self.segment, rebuilder=self._rebuilder, traces=traces,
             )  # fmt: skip
         self._step = found.step if found.commit is not None or found.restored else step
-        self._damaged = found.damaged
-        self._sick_from_birth = sick_at_first(repository, found)
+        self._facts.damaged = found.damaged
+        self._facts.sick_from_birth = sick_at_first(repository, found)
         if not found.restored:
-            self._birth = run.write_birth(found.skeleton, segment=self.segment)
+            self._facts.birth = run.write_birth(found.skeleton, segment=self.segment)
             state = self._save(step, reason="start of training", position="start")
             self._finish_save()
             found = found.at_start(step, state)
         else:
-            self._progress.committed(self._step)
+            self._dispatch.progress.committed(self._step)
             born = "" if found.birth is None else found.birth
             # Commits name the document they go with, so older ones are still judged by theirs.
-            self._birth = (
+            self._facts.birth = (
                 run.write_birth(found.skeleton, segment=self.segment) if found.adopted or not born else born
             )
             if origin is not None:
@@ -205,11 +192,13 @@ class CheckpointEngine(ReadsRun):
             # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
             self._touching = Beside(partial(self._staging.reserve, self._source.expected_bytes()))
         self._schedule.begin(self._step, found.episodes)
-        self._progress.step(self._step)
+        self._dispatch.progress.step(self._step)
         report = found.report(
-            versions=self._versions, fingerprint=self._fingerprint, seconds=self._clock() - started
+            versions=self._facts.versions,
+            fingerprint=self._facts.fingerprint,
+            seconds=self._clock() - started,
         )
-        self._inexact = report.inexact
+        self._facts.inexact = report.inexact
         run.append_history(
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
@@ -241,10 +230,11 @@ class CheckpointEngine(ReadsRun):
             return False
         if self._writer.failed:
             self._raise_failure()
+        if self._held.present:
+            self.release()
         self._step = step
-        self._progress.step(step)
-        busy = self._writer.busy
-        reason = "" if busy else self._requested or self._schedule.due(step, episodes)
+        self._dispatch.progress.step(step)
+        reason = "" if self._writer.busy else self._reason(step, episodes)
         if self._agreement is not None:
             reason = self._agreement.reason(step, episodes, reason)
         if not reason:
@@ -252,10 +242,102 @@ class CheckpointEngine(ReadsRun):
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
         return True
 
-    def request_save(self, reason: str) -> None:
-        """Save at the next clean point. Of several ranks, only rank 0's wish counts, and only where they can
-        agree without a fixed number of steps (`World.agree`)."""
-        self._requested = reason
+    def _reason(self, step: int, episodes: int) -> str:
+        """Return why to save at this point, an empty string if there is no reason."""
+        wish = self._wish
+        if wish is not None:
+            return wish.reason
+        due = self._schedule.due(step, episodes)
+        if due and isinstance(self._source, PutsOff) and self.world is None and self._source.puts_off():
+            return ""
+        return due
+
+    def request_save(self, reason: str, *, at_once: bool = True) -> None:
+        """Save as soon as that can be: now, if a snapshot is held (unless not `at_once`), else at the next
+        clean point.
+
+        May be called from any thread, and from a signal handler; raises nothing there. Of several ranks, only
+        rank 0's wish counts, and only where they can agree without a fixed number of steps (`World.agree`).
+        """
+        if self._writer.is_child:
+            return
+        self._wish = Wish(reason)
+        if at_once:
+            self._write_held()
+
+    def hold(
+        self,
+        step: int,
+        *,
+        position: Position = "step",
+        episodes: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Copy the state as it is now, and keep it unwritten until `release`: a save that is asked for until
+        then is of this state, and is begun at once. Call it at clean points only. Returns whether it is held.
+
+        Waits for a save that is still being written. Nothing is held where the memory for staging does not
+        suffice, which is said once, and of several ranks. The next `step`, `save` and `close` release.
+
+        Raises:
+            SaveFailed: a save before this one was not written.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
+        """
+        self.release()
+        if self._writer.is_child or self.world is not None:
+            return False
+        self._opened()
+        self._finish_save()
+        started = self._clock()
+        snapshot = self._capture()
+        self._told.pickled(snapshot)
+        if not self._staging.take(snapshot):
+            self._told.once(StagingFullWarning.nothing_is_held())
+            return False
+        self._held.put(
+            Taken(
+                snapshot=snapshot, step=step, position=position, episodes=episodes, metrics=dict(metrics or {}),
+                seconds=self._clock() - started,
+            )
+        )  # fmt: skip
+        if self._wish is not None:
+            self._write_held()  # asked for before there was anything to write
+        return True
+
+    def release(self) -> None:
+        """Drop what is held. What was asked for meanwhile is being written.
+
+        Raises:
+            SaveFailed: it was asked for, and could not be begun; it is due again at the next clean point.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
+        """
+        lost = self._held.drop()
+        if lost is not None:
+            raise lost
+
+    def _write_held(self) -> None:
+        """Write what is held, if anything is, in the thread of whoever asked."""
+        taken, wish = self._held.take(), self._wish
+        if taken is None:
+            return
+        if wish is None:  # made meanwhile by another who asked
+            self._held.settle()
+            return
+        started, reason, failure = self._clock(), wish.reason, None
+        try:
+            run = self._opened()
+            run.mark_pending(Step(taken.step), reason, segment=self.segment)
+            self._dispatch.hand(run, taken, reason=reason, started=started)
+            self._made(wish)
+        except Exception as error:  # noqa: BLE001 - for the training's thread, which raises it in `release`
+            failure = self._not_begun(taken.step, error, reason)
+        finally:
+            self._held.settle(failure)
+
+    def _made(self, wish: Wish | None) -> None:
+        # Asked for again meanwhile, it is another wish and stays.
+        if self._wish is wish:
+            self._wish = None
 
     def save(
         self,
@@ -317,13 +399,12 @@ class CheckpointEngine(ReadsRun):
         episodes: int,
         metrics: Mapping[str, float] | None,
     ) -> Snapshot:
+        self.release()
         earlier = self._lost_before()
-        started = self._clock()
+        started, wish = self._clock(), self._wish
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
-        snapshot = self._source.capture()
-        snapshot.promises = lowered(snapshot.promises, self._inexact)
-        self._finish_touching()
+        snapshot = self._capture()
         # If the process ends from here on, the next one knows what was under way. The disk works while the
         # state is copied, which needs no turn with Python's lock.
         begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
@@ -331,67 +412,37 @@ class CheckpointEngine(ReadsRun):
             staged = self._staging.take(snapshot) if position != "end" else not snapshot.is_live
         finally:
             refused = begun.wait()
-        if refused is not None:
-            self._raise_not_begun(step, reason, refused)
-        if pickled := [note.place for note in snapshot.notes if note.kind == "opaque"]:
-            self._told.once(PickledPartsWarning.of(pickled))
-        companion = self._companion if staged and position != "end" else None
-        try:
-            draft = None if companion is None else companion.draft(snapshot)
-        except NotCapturable as error:
-            self._raise_not_begun(step, reason, error)
-        circumstances = Circumstances(
-            job=self.settings.job,
-            step=step,
-            segment=self.segment,
-            position=position,
-            reason=reason,
-            time=self._now(),
-            process=self._process,
-            episodes=episodes,
-            metrics=dict(metrics or {}),
-            versions=self._versions,
-            fingerprint=self._fingerprint,
-            seconds_blocked=self._clock() - started,
-            birth=self._birth,
-            inexact=self._inexact,
-        )
-        order = Order(
-            meta=describe(snapshot, circumstances),
-            keeping=Keeping.under(self.settings, damaged=self._damaged),
-            sick_from_birth=self._sick_from_birth,
-        )
-        carry: Carry
-        if companion is None or draft is None:
-            carry = partial(self._carry_here, run, order, snapshot)
-        else:
+        self._told.pickled(snapshot)
+        taken = Taken(
+            snapshot=snapshot, step=step, position=position, episodes=episodes, metrics=metrics or {}, staged=staged
+        )  # fmt: skip
+        if refused is None:
             try:
-                companion.hand(draft, self._work(run, order, snapshot))
+                self._dispatch.hand(run, taken, reason=reason, started=started)
             except (OSError, UnbrokenError) as error:
-                self._raise_not_begun(step, reason, error)
-            self._progress.handed(step)
-            carry = partial(companion.outcome, snapshot)
-        self._schedule.saved(step, episodes, blocked=self._clock() - started)
+                refused = error
+        if refused is not None:
+            raise self._not_begun(step, refused, reason)
         conflict = self._schedule.conflict()
-        self._writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
         self._handed = True
-        self._requested = ""
+        self._made(wish)
         self._step = step
         if not staged:
             # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
             # and no memory is taken that is not there.
             if position != "end":
-                self._told.once(
-                    StagingFullWarning(
-                        "A snapshot needs more memory than may be taken for it, so"
-                        " training waits while it is written. Allow more with staging=, for example staging=8 * 2**30."
-                    )
-                )
+                self._told.once(StagingFullWarning.training_waits())
             self._finish_save()
         if conflict:
             self._told.once(BudgetWarning(conflict))
         if earlier is not None:
             raise earlier
+        return snapshot
+
+    def _capture(self) -> Snapshot:
+        snapshot = self._source.capture()
+        snapshot.promises = lowered(snapshot.promises, self._facts.inexact)
+        self._finish_touching()
         return snapshot
 
     def _lost_before(self) -> SaveFailed | None:
@@ -410,75 +461,26 @@ class CheckpointEngine(ReadsRun):
         if touching is not None:
             touching.wait()  # where it has failed, `take` will find out
 
-    def _raise_not_begun(self, step: int, reason: str, error: BaseException) -> NoReturn:
-        """Raise what tells that a save could not be begun; it is still due."""
+    def _not_begun(self, step: int, error: BaseException, reason: str) -> BaseException:
+        """Return what tells that a save could not be begun; it is still due."""
         if not isinstance(error, (OSError, NotCapturable)):  # errors of the store are OSErrors
-            raise error
-        self._requested = self._requested or reason
-        raise SaveFailed(
+            return error
+        self._still_due(reason)
+        failure = SaveFailed(
             f"The save of step {step:,} could not be begun: {error}",
             hint="Checkpoints committed before it are intact.",
-        ) from error
+        )
+        failure.__cause__ = error
+        return failure
 
-    def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
-        """Return the order with all that another process needs to carry it out."""
-        source, inspector = self._source, ""
-        if isinstance(source, InspectsWeights):
-            inspector = name_of(source.sick_places)
-            if not inspector:
-                order = replace(order, sick=frozenset(source.sick_places(snapshot)))
-        assert isinstance(run, RunWriter)
-        root = root_of(self.settings.root).text
-        return Work(root=root, job=self.settings.job, pen=run.lend(), order=order, inspector=inspector)
+    def _still_due(self, reason: str) -> None:
+        if self._wish is None:
+            self._wish = Wish(reason)
 
     def _name_companion(self, process: Process) -> None:
         run = self._opened()
         assert isinstance(run, RunWriter)  # whose ranks have no companions
         run.name_companion(process)
-
-    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> None:
-        """Carry out a save in this process, which takes the pen for it."""
-        if self._companion is not None:
-            self._companion.dismiss()
-        source = self._source
-        inspect = source.sick_places if isinstance(source, InspectsWeights) else None
-        carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
-
-    def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry) -> None:
-        """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
-        source, started = self._source, self._clock()
-        durable: list[float] = []
-
-        def committed(sick_from_birth: frozenset[str]) -> None:
-            self._sick_from_birth = sick_from_birth
-            if isinstance(source, RemembersRows):
-                source.committed(snapshot)
-            durable.append(self._clock() - started)
-            self._progress.committed(step)
-
-        try:
-            carry(committed)
-        except (CorruptObject, InternalError, RankMissing, SaveFailed) as error:
-            if isinstance(source, RemembersRows):
-                source.forget()  # what it built on cannot be trusted, or may be gone
-            if isinstance(error, SaveFailed):
-                run.lose_pen()
-            raise
-        except StoreError as error:
-            if not durable:
-                raise
-            raise SaveFailed(
-                f"The checkpoint of step {step:,} is saved, but what it replaces could not be removed: {error}",
-                hint="Nothing is lost; until this is mended the run takes more and more room.",
-            ) from error
-        if isinstance(source, RemembersRows):
-            try:
-                source.audit(run.chunks, step=step)
-            except (CorruptObject, StoreError):
-                # The checkpoint is there, so the save has not failed. But what could not be looked at may
-                # have been changed or damaged: nothing is built on it.
-                source.forget()
-        self._schedule.written(durable=durable[0], busy=self._clock() - started)
 
     def _finish_save(self) -> None:
         self._writer.wait()
@@ -487,7 +489,7 @@ class CheckpointEngine(ReadsRun):
 
     def _raise_failure(self) -> None:
         # What failed is due again at once: training must not go on unsaved because someone caught this.
-        self._requested = self._requested or "the save before failed"
+        self._still_due("the save before failed")
         self._writer.check()
 
     @property
@@ -512,10 +514,6 @@ class CheckpointEngine(ReadsRun):
         """
         self._opened().record_workers(workers)
 
-    def _staging_ceiling(self) -> int:
-        given = self.settings.staging
-        return free_share() if given is None else given
-
     def _opened(self) -> Seat:
         if self._run is None:
             raise ConfigError(
@@ -537,6 +535,7 @@ class CheckpointEngine(ReadsRun):
         self._end()
 
     def _end(self, reason: str = "") -> None:
+        lost = self._held.drop()
         self._writer.wait()
         try:
             self._release(note=True, reason=reason)
@@ -550,13 +549,15 @@ class CheckpointEngine(ReadsRun):
                 hint="Every checkpoint is intact; the next start takes this end for a kill.",
             ) from error
         self._writer.check(again=True)
+        if lost is not None:
+            raise lost
 
     def _release(self, *, note: bool, reason: str = "") -> None:
         run, self._run = self._run, None
         self._closed = True
         atexit.unregister(self._at_exit)
         self._writer.wait()  # whoever comes here early has not; the run is not given back under it
-        self._progress.close()
+        self._dispatch.progress.close()
         if isinstance(self._source, RemembersRows):
             self._source.release()
         if self._companion is not None:

@@ -61,6 +61,9 @@ class Settings:
     """Bytes that the copy of a snapshot may take in memory; None for half of what is free."""
     writer: WriterKind = "thread"
     """What writes checkpoints: a thread, or a process of its own that a kill of the training does not reach."""
+    grace: float = 30.0
+    """Seconds that a save that is asked for may wait for its clean point. Before what took longer the last time, a
+    copy of the state is held ready; 0: always."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
@@ -78,6 +81,7 @@ class Settings:
             _one_of("resume", self.resume, RESUME_WORDS, " or a step number")
         else:
             _whole("resume", self.resume, least=0)
+        _check_grace(self.grace)
         _one_of("worst_tier", self.worst_tier, TIERS)
         _one_of("document_format", self.document_format, FORMATS)
         _one_of("writer", self.writer, WRITERS)
@@ -163,6 +167,14 @@ def _whole(name: str, value: object, *, least: int) -> None:
         )
 
 
+def _check_grace(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ConfigError(
+            f"grace must be a number of seconds of at least 0, not {value!r}.",
+            hint="Leave it out for 30 seconds; to hold nothing ready, give float('inf').",
+        )
+
+
 def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:
     if value not in words:
         raise ConfigError(
@@ -180,6 +192,15 @@ def _integer(variable: str, text: str) -> int:
     except ValueError:
         raise ConfigError(
             f"{variable}={text!r} is not a whole number.", hint="Unset it, or give digits only."
+        ) from None
+
+
+def _seconds(variable: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"{variable}={text!r} is not a number of seconds.", hint="Unset it, or write it as 30 or 2.5."
         ) from None
 
 
@@ -253,4 +274,5 @@ _READERS: dict[str, Callable[[str, str], object]] = {
     "document_format": _text,
     "staging": _integer,
     "writer": _text,
+    "grace": _seconds,
 }

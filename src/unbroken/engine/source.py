@@ -67,6 +67,17 @@ class ForeseesSize(Protocol):
 
 
 @runtime_checkable
+class PutsOff(Protocol):
+    """A source whose state is much cheaper to restore at some clean points than at others."""
+
+    def puts_off(self) -> bool:
+        """Return whether a save that its interval makes due should wait for a later clean point. Asked at each
+        clean point while one is due; never for a save that somebody asked for, nor at the end, nor of several
+        ranks. Whoever says yes for ever is never saved."""
+        ...
+
+
+@runtime_checkable
 class RemembersRows(Protocol):
     """A source that captures of its rings only what has changed since the newest durable checkpoint."""
 

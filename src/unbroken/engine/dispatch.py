@@ -1,0 +1,187 @@
+"""From a snapshot in memory to a checkpoint: what is said about it, who writes it, what follows.
+
+The engine decides when; this hands a snapshot over to a thread of this process or to the companion, and
+hears of the outcome. Invariant: what was handed over is written, or its failure is kept in the writer until
+somebody is told.
+
+Not promised: that two threads may hand over at once. The engine sees to it that one alone does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from unbroken.engine.companion.letter import Work
+from unbroken.engine.companion.trainer import Companion, name_of
+from unbroken.engine.metadata import Circumstances, describe
+from unbroken.engine.progress import Progress
+from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
+from unbroken.engine.schedule import Clock, Schedule
+from unbroken.engine.seat import Seat
+from unbroken.engine.settings import Settings
+from unbroken.engine.source import InspectsWeights, RemembersRows, Source
+from unbroken.engine.writer import BackgroundWriter
+from unbroken.errors import CorruptObject, InternalError, RankMissing, SaveFailed, StoreError
+from unbroken.format.records import Position
+from unbroken.repo.process import Process
+from unbroken.repo.roots import root_of
+from unbroken.repo.run_writer import RunWriter
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Sequence
+
+
+@dataclass(slots=True, kw_only=True)
+class Taken:
+    """A snapshot with what is known of its moment. `seconds` is how long training has waited for it.
+
+    `staged` says whether it owns its bytes; if not, training waits until it is written."""
+
+    snapshot: Snapshot
+    step: int
+    position: Position
+    episodes: int
+    metrics: Mapping[str, float]
+    seconds: float = 0.0
+    staged: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """What is the same for all saves of one engine."""
+
+    birth: str = ""
+    """Name of the birth document that the settings of this process go with."""
+    damaged: frozenset[Sequence] = frozenset()
+    sick_from_birth: frozenset[str] | None = None
+    """Weights that were not finite when the run began; None until its first checkpoint tells."""
+    inexact: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    fingerprint: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Dispatch:
+    """Hands snapshots of `source` over, for one segment of one run."""
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        *,
+        segment: int,
+        process: Process,
+        schedule: Schedule,
+        companion: Companion | None,
+        clock: Clock = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.writer = BackgroundWriter()
+        self.facts = Facts()
+        self.progress = Progress(None)
+        self._source = source
+        self._settings = settings
+        self._segment = segment
+        self._process = process
+        self._schedule = schedule
+        self._companion = companion
+        self._clock = clock
+        self._now = now
+
+    def hand(self, run: Seat, taken: Taken, *, reason: str, started: float) -> None:
+        """Have `taken` written; return once it is in the writer's hands. `started` is when training began
+        to wait for it, and `taken.seconds` what it had waited before that.
+
+        Raises:
+            NotCapturable: the state is nested too deeply for another process to write it.
+            OSError, UnbrokenError: it could not be handed over.
+        """
+        facts, snapshot, step = self.facts, taken.snapshot, taken.step
+        companion = self._companion if taken.staged and taken.position != "end" else None
+        draft = None if companion is None else companion.draft(snapshot)
+        circumstances = Circumstances(
+            job=self._settings.job,
+            step=step,
+            segment=self._segment,
+            position=taken.position,
+            reason=reason,
+            time=self._now(),
+            process=self._process,
+            episodes=taken.episodes,
+            metrics=dict(taken.metrics),
+            versions=facts.versions,
+            fingerprint=facts.fingerprint,
+            seconds_blocked=taken.seconds + self._clock() - started,
+            birth=facts.birth,
+            inexact=facts.inexact,
+        )
+        order = Order(
+            meta=describe(snapshot, circumstances),
+            keeping=Keeping.under(self._settings, damaged=facts.damaged),
+            sick_from_birth=facts.sick_from_birth,
+        )
+        carry: Carry
+        if companion is None or draft is None:
+            carry = partial(self._carry_here, run, order, snapshot)
+        else:
+            companion.hand(draft, self._work(run, order, snapshot))
+            self.progress.handed(step)
+            carry = partial(companion.outcome, snapshot)
+        self._schedule.saved(step, taken.episodes, blocked=taken.seconds + self._clock() - started)
+        self.writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
+
+    def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
+        """Return the order with all that another process needs to carry it out."""
+        source, inspector = self._source, ""
+        if isinstance(source, InspectsWeights):
+            inspector = name_of(source.sick_places)
+            if not inspector:
+                order = replace(order, sick=frozenset(source.sick_places(snapshot)))
+        assert isinstance(run, RunWriter)
+        root = root_of(self._settings.root).text
+        return Work(root=root, job=self._settings.job, pen=run.lend(), order=order, inspector=inspector)
+
+    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> None:
+        """Carry out a save in this process, which takes the pen for it."""
+        if self._companion is not None:
+            self._companion.dismiss()
+        source = self._source
+        inspect = source.sick_places if isinstance(source, InspectsWeights) else None
+        carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
+
+    def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry) -> None:
+        """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
+        source, started = self._source, self._clock()
+        durable: list[float] = []
+
+        def committed(sick_from_birth: frozenset[str]) -> None:
+            self.facts.sick_from_birth = sick_from_birth
+            if isinstance(source, RemembersRows):
+                source.committed(snapshot)
+            durable.append(self._clock() - started)
+            self.progress.committed(step)
+
+        try:
+            carry(committed)
+        except (CorruptObject, InternalError, RankMissing, SaveFailed) as error:
+            if isinstance(source, RemembersRows):
+                source.forget()  # what it built on cannot be trusted, or may be gone
+            if isinstance(error, SaveFailed):
+                run.lose_pen()
+            raise
+        except StoreError as error:
+            if not durable:
+                raise
+            raise SaveFailed(
+                f"The checkpoint of step {step:,} is saved, but what it replaces could not be removed: {error}",
+                hint="Nothing is lost; until this is mended the run takes more and more room.",
+            ) from error
+        if isinstance(source, RemembersRows):
+            try:
+                source.audit(run.chunks, step=step)
+            except (CorruptObject, StoreError):
+                # The checkpoint is there, so the save has not failed. But what could not be looked at may
+                # have been changed or damaged: nothing is built on it.
+                source.forget()
+        self._schedule.written(durable=durable[0], busy=self._clock() - started)

@@ -47,6 +47,8 @@ class Entry:
 
 _MONITOR = "stable_baselines3.common.monitor:Monitor"
 _VEC_MONITOR = "stable_baselines3.common.vec_env.vec_monitor:VecMonitor"
+_ALGORITHM = "stable_baselines3.common.base_class:BaseAlgorithm"
+_EVALUATION = "stable_baselines3.common.callbacks:EvalCallback"
 _STATISTICS = "gymnasium.wrappers.common:RecordEpisodeStatistics"
 _VECTOR_STATISTICS = "gymnasium.wrappers.vector.common:RecordEpisodeStatistics"
 _TIMER = "lightning.pytorch.callbacks.timer:Timer"
@@ -65,6 +67,16 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
     Attribute(_MONITOR, "<file>/t_start", "when its file began"),
     Attribute(_VEC_MONITOR, "<file>/episode_times", "wall times of episodes, in its file"),
     Attribute(_VEC_MONITOR, "<file>/t_start", "when its file began"),
+    Attribute(_ALGORITHM, "<elapsed>", "how long training has taken (SB3)"),
+    Attribute(
+        _EVALUATION, "<best_model>", "a zip with the times of its entries; its score is compared (SB3)"
+    ),
+    Entry(
+        r"/<files>/[^/]+/(?:text|columns)",
+        "a log with times in it; a digest of everything else is compared (SB3)",
+        frozenset({"text", "columns", "digest"}),
+    ),
+    Entry(r"^/outputs/tensorboard", "where the first start shows itself (SB3)"),
     Attribute(_STATISTICS, "episode_start_time", "when an episode began"),
     Attribute(_STATISTICS, "time_queue", "wall times of episodes"),
     Attribute(_VECTOR_STATISTICS, "episode_start_times", "when episodes began"),

@@ -1,21 +1,25 @@
 """What a training shows of itself while it goes on: TensorBoard's directory and progress bars.
 
 SB3 begins a new TensorBoard directory at each `learn()`. A run that goes on continues the curve of its
-first start instead: in the same directory, what was written after the checkpoint marked as purged.
+first start instead: in the same directory, what was written after the checkpoint marked as purged. The
+logger's other files come back with its state: see `logs`.
 
-Not promised: other outputs of the logger. A CSV or JSON file is begun anew by SB3 at each start.
+Not promised: what programs that do not read TensorBoard's marks make of the events of a part that was
+redone, and outputs of the user's own.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, ProgressBarCallback
 from stable_baselines3.common.logger import TensorBoardOutputFormat
 
 from unbroken.adapters.sb3.callbacks import below
+from unbroken.adapters.sb3.evaluations import write_scores
 
 TENSORBOARD = "tensorboard"
 
@@ -35,7 +39,9 @@ def go_on(model: BaseAlgorithm, root: BaseCallback, recorded: dict[str, str]) ->
         recorded.update(record_outputs(model))
     for callback in below(root):
         if isinstance(callback, ProgressBarCallback):
-            callback.pbar.update(model.num_timesteps - model._num_timesteps_at_start)
+            _advance(callback.pbar, model.num_timesteps - model._num_timesteps_at_start)
+        elif isinstance(callback, EvalCallback):
+            write_scores(callback)
 
 
 def _board(model: BaseAlgorithm) -> TensorBoardOutputFormat | None:
@@ -45,14 +51,25 @@ def _board(model: BaseAlgorithm) -> TensorBoardOutputFormat | None:
 
 def _continue(model: BaseAlgorithm, board: Any, first: str) -> None:
     begun = os.path.abspath(board.writer.log_dir)
-    if begun == first:
+    # What was logged at the checkpoint's own step was logged before it.
+    purged = model.num_timesteps + 1
+    if begun == first:  # a logger of the user's own, or `reset_num_timesteps=False`
+        events = importlib.import_module("torch.utils.tensorboard.writer")
+        start = events.SessionLog(status=events.SessionLog.START)
+        board.writer.file_writer.add_event(events.Event(step=purged, session_log=start), step=purged)
+        board.writer.flush()
         return
     writer = type(board.writer)
     board.writer.close()
     _discard(begun)
-    # What was logged at the checkpoint's own step was logged before it.
-    board.writer = writer(log_dir=first, purge_step=model.num_timesteps + 1)
+    board.writer = writer(log_dir=first, purge_step=purged)
     model.logger.dir = first
+
+
+def _advance(bar: Any, steps: int) -> None:
+    """Let a bar begin at `steps`; its speed is that of this start."""
+    bar.n = bar.initial = steps
+    bar.refresh()
 
 
 def _discard(folder: str) -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from unbroken.adapters.sb3.elapsed import elapsed_rule
+from unbroken.adapters.sb3.evaluations import evaluation_rule
 from unbroken.adapters.sb3.files import monitor_rule
+from unbroken.adapters.sb3.logs import logger_rule
 from unbroken.capture.elsewhere import in_one_document
 from unbroken.capture.source import policy_of_loaded
 from unbroken.state.policy import Policy
@@ -35,6 +38,10 @@ POLICY = Policy(
         # `callbacks` of a list: its members are captured by name, so that one more is no change.
         f"{SB3}.callbacks:CallbackList": frozenset({"callbacks"}),
         f"{SB3}.callbacks:BaseCallback": CALLBACK_HOOKS | {"locals", "globals"},
+        # Where a callback writes its files is a matter of each start.
+        f"{SB3}.callbacks:EvalCallback": frozenset({"log_path", "best_model_save_path"}),
+        f"{SB3}.callbacks:CheckpointCallback": frozenset({"save_path"}),
+        "rl_zoo3.callbacks:SaveVecNormalizeCallback": frozenset({"save_path"}),
         f"{SB3}.logger:Logger": frozenset({"dir", "output_formats"}),
         f"{SB3}.monitor:Monitor": frozenset({"t_start"}),
         f"{SB3}.vec_env.vec_monitor:VecMonitor": frozenset({"t_start"}),
@@ -73,7 +80,7 @@ POLICY = Policy(
         f"{SB3}.callbacks:BaseCallback": "callbacks",
         f"{SB3}.logger:Logger": "logger",
     },
-    captors=(monitor_rule,),
+    captors=(monitor_rule, logger_rule, evaluation_rule, elapsed_rule),
 )
 
 

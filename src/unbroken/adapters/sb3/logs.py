@@ -1,0 +1,227 @@
+"""The files that SB3's logger writes (`progress.csv`, `progress.json`, `log.txt`): they go on where they stood.
+
+SB3 opens them anew at each start, so a script that is started again begins with empty files. A restore
+puts back what they held at the checkpoint, and nothing that was logged after it: the rows that follow
+are logged once. A file only grows at its end as a rule, so a checkpoint stores only the new part.
+
+The text itself holds times, and the order of a CSV's columns follows Python's hashes. For the comparison
+of two runs there is a digest beside it, of every value but the times, in an order of its own.
+
+Not promised: files that an output format of the user's own writes, and what something else wrote into these.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unbroken.errors import RestoreFailed
+from unbroken.state.graft import Difference
+from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value, escape
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.policy import Captor
+    from unbroken.state.walk import Walk
+
+MODULE = "stable_baselines3.common.logger"
+FILES = "files"
+TIMES = frozenset({"time/fps", "time/time_elapsed"})
+"""What SB3 logs of the clock."""
+_KINDS = {"CSVOutputFormat": "csv", "JSONOutputFormat": "json", "HumanOutputFormat": "text"}
+
+
+def kind_of(output: object) -> str:
+    """Return how an output format writes, "" for one that writes no file of its own."""
+    kind = next(
+        (_KINDS[c.__name__] for c in type(output).__mro__ if c.__module__ == MODULE and c.__name__ in _KINDS),
+        "",
+    )
+    return "" if kind == "text" and not getattr(output, "own_file", False) else kind
+
+
+class LogFile:
+    """What one file held when it was read last. Of a file that has grown only the new part is read."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._begin()
+
+    def _begin(self) -> None:
+        self.text = b""
+        self._digested = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._header: list[str] | None = None
+        self._tag = ""
+
+    def read(self, path: str) -> None:
+        """Read what the file holds by now."""
+        head = self.text[: self.text.find(b"\n") + 1]
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            # SB3 writes a CSV anew, under another header, when a value is logged for the first time.
+            if size < len(self.text) or file.read(len(head)) != head:
+                self._begin()
+            if size == len(self.text):
+                return
+            file.seek(len(self.text))
+            self.text += file.read()
+        end = self.text.rfind(b"\n") + 1
+        new, self._digested = self.text[self._digested : end], end
+        for line in self._values(new.decode("utf-8", "surrogateescape").split("\n")[:-1]):
+            self._hash.update(line.encode("utf-8", "surrogateescape") + b"\n")
+
+    def digest(self) -> str:
+        """Return a digest of everything that was logged but the times."""
+        return self._hash.hexdigest()
+
+    def _values(self, lines: list[str]) -> Iterator[str]:
+        """Yield a line for each thing that was logged, the same for any order of keys and any time."""
+        if self.kind == "json":
+            yield from (_of_json(line) for line in lines)
+        elif self.kind == "csv":
+            yield from self._rows(lines)
+        else:
+            yield from self._cells(lines)
+
+    def _rows(self, lines: list[str]) -> Iterator[str]:
+        try:
+            for row in csv.reader(lines):
+                if self._header is None:
+                    self._header = row
+                else:
+                    yield _sorted((k, v) for k, v in zip(self._header, row, strict=False) if v)
+        except csv.Error:  # a text longer than any field may be: where it stands is compared as it is
+            yield from lines
+
+    def _cells(self, lines: list[str]) -> Iterator[str]:
+        """Yield what tables for people say; how wide they are follows from the times in them."""
+        for line in lines:
+            if not line.startswith("| "):
+                if line.strip("-") and not line.startswith("Logging to "):
+                    yield line
+                continue
+            key, _, value = (cell.strip() for cell in line.strip("| ").partition("|"))
+            self._tag = key if key.endswith("/") and not value else self._tag
+            if self._tag + key not in TIMES:
+                yield f"{key}|{value}"
+
+
+def _of_json(line: str) -> str:
+    try:
+        return _sorted(json.loads(line).items())
+    except (ValueError, AttributeError):  # not written by SB3
+        return line
+
+
+def _sorted(items: Iterable[tuple[str, Any]]) -> str:
+    return json.dumps(sorted((key, value) for key, value in items if key not in TIMES))
+
+
+_read: weakref.WeakKeyDictionary[Any, LogFile] = weakref.WeakKeyDictionary()
+
+
+def files_of(logger: Any) -> dict[str, Any]:
+    """Return the output formats of a logger that write files, by the names of these."""
+    found: dict[str, Any] = {}
+    for output in logger.output_formats:
+        if kind_of(output) and not output.file.closed:
+            name, count = os.path.basename(output.file.name), 1
+            while name in found:
+                count += 1
+                name = f"{os.path.basename(output.file.name)}#{count}"
+            found[name] = output
+    return found
+
+
+class LoggerCaptor:
+    """Captor of SB3's Logger."""
+
+    def attributes(self, obj: Any) -> None:
+        return None
+
+    def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        if not walk.contents:
+            return {}
+        files: dict[str, Value] = {name: _captured(output, walk) for name, output in files_of(obj).items()}
+        return {FILES: Dict(v=files)} if files else {}
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
+        node = extra.get(FILES)
+        saved = node.v if isinstance(node, Dict) and node.v is not None else {}
+        outputs = files_of(obj)
+        for name, file in saved.items():
+            parts = file.v if isinstance(file, Dict) and file.v is not None else {}
+            text, columns = parts.get("text"), parts.get("columns")
+            if not isinstance(text, Bytes) or not isinstance(columns, List):
+                graft.error(f"was saved without the text of {name}.")
+            elif name not in outputs:
+                _note(graft, name, "lost", "was written, and the program writes it no more.")
+            else:
+                content = graft.bytes_of(text.b, text.v).tobytes()
+                keys = [key for key in columns.v if isinstance(key, str)]
+                graft.write(_put_back, outputs[name], content, keys)
+        for name in outputs.keys() - saved.keys():
+            _note(graft, name, "fresh", "was not written before, and begins here.")
+
+
+def _note(graft: Graft, name: str, level: str, detail: str) -> None:
+    graft.differences.append(Difference(level, f"{graft.place}/<{FILES}>/{escape(name)}", detail))
+
+
+def _captured(output: Any, walk: Walk) -> Value:
+    file = _read.setdefault(output, LogFile(kind_of(output)))
+    try:
+        output.file.flush()
+        file.read(output.file.name)
+    except OSError as error:
+        walk.note("not captured", f"{output.file.name} cannot be read: {error.strerror}")
+    # Without a copy: a text that grows becomes another one.
+    b = walk.adopt(np.frombuffer(file.text, np.uint8)) if len(file.text) > INLINE_BYTES else -1
+    return Dict(
+        v={
+            "text": Bytes(b=b, v=b"" if b >= 0 else file.text),
+            "columns": List(v=list(getattr(output, "keys", ()))),
+            "digest": file.digest(),
+        }
+    )
+
+
+def _put_back(output: Any, content: bytes, keys: list[str]) -> None:
+    try:
+        refill(output.file, content)
+    except OSError as error:
+        raise RestoreFailed(
+            f"The log file {output.file.name} cannot be written: {error.strerror}.",
+            hint="Make room or make it writable, and start again; the checkpoint still has its content.",
+        ) from error
+    if hasattr(output, "keys"):
+        output.keys = keys
+    _read.pop(output, None)
+
+
+def refill(file: Any, content: bytes) -> None:
+    """Let an open text file hold `content`, and be written to after it."""
+    file.flush()
+    file.seek(0)
+    file.truncate()
+    file.buffer.write(content)
+    file.flush()
+    file.seek(0, os.SEEK_END)
+
+
+_captor = LoggerCaptor()
+
+
+def logger_rule(obj: object) -> Captor | None:
+    """Return the captor of a logger, None for anything else."""
+    if any(cls.__name__ == "Logger" and cls.__module__ == MODULE for cls in type(obj).__mro__):
+        return _captor
+    return None

@@ -29,6 +29,12 @@ def name_of(env: Any) -> str:
     return str(spec.id) if spec is not None else type(env.unwrapped).__qualname__
 
 
+def seed_of(env: Any) -> int | None:
+    """Return the seed that one environment was last reset with, None if it has none."""
+    seed = vars(env.unwrapped).get("_np_random_seed")
+    return seed if isinstance(seed, int) and seed >= 0 else None
+
+
 def attach_once(env: Any, verdict: Verdict | None = None) -> Verdict:
     """Put in place what `env` needs, if that was not done before, and return the verdict on it.
 

@@ -9,14 +9,16 @@ Not promised: environments that are in nobody's hands, such as one that a functi
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from unbroken.capture.environments import Attachment, Verdict, attach, chain
+from unbroken.capture.async_vectors import OWN_WORKER, has_known_worker, is_in_workers, workers_of
+from unbroken.capture.attaching import kind_of
+from unbroken.capture.environments import Attachment, Verdict, attach, chain, known
 from unbroken.capture.probe import probe
 from unbroken.capture.source import ENVIRONMENTS
-from unbroken.state.nodes import class_name
+from unbroken.capture.workers import look_at
 from unbroken.state.snapshot import Promise
 from unbroken.types import Fidelity, worse
 
@@ -53,6 +55,9 @@ class WatchedEnvironments:
     def _attach(self, env: Any) -> Verdict:
         """Return the worst verdict on the members of a vector, each looked at by its own kind; of a single
         environment the verdict on it."""
+        *_, base = chain(env)
+        if is_in_workers(base):
+            return self._in_workers(base)
         members = next((inner for layer in chain(env) if (inner := vars(layer).get("envs"))), None)
         if members is None:
             # A vector without members in this process cannot be tried out; what it is, its class tells.
@@ -60,16 +65,26 @@ class WatchedEnvironments:
             return self._put(env, known)
         return reduce(worse, [self._put(member, self._probed(member)) for member in members])
 
+    def _in_workers(self, vector: Any) -> Verdict:
+        if not has_known_worker(vector):
+            return OWN_WORKER
+        found = look_at(workers_of(vector), self._verdict)
+        return reduce(worse, [seen.attached or seen.verdict for seen in found])
+
+    def _verdict(self, kind: str, sure: Verdict | None, find_out: Callable[[], Verdict]) -> Verdict:
+        if sure is not None:
+            return sure
+        if kind not in self._kinds:
+            self._kinds[kind] = find_out()
+        return self._kinds[kind]
+
     def _put(self, env: Any, verdict: Verdict | None) -> Verdict:
         attachment = attach(env, verdict=verdict)
         self._attachments.append(attachment)
         return attachment.verdict
 
     def _probed(self, env: Any) -> Verdict:
-        kind = "/".join(class_name(type(layer)) for layer in chain(env))
-        if kind not in self._kinds:
-            self._kinds[kind] = probe(env)
-        return self._kinds[kind]
+        return self._verdict(kind_of(env), known(env), lambda: probe(env))
 
 
 def is_environment(value: object) -> bool:

@@ -7,6 +7,8 @@ outcome = three_way(lambda: gymnasium.make("CartPole-v1"), before=30)
 assert outcome.exact and outcome.told_apart
 ```
 
+A vector of environments is compared by `three_way_vector` in the same way, wrappers, workers and all.
+
 The undisturbed environment is never captured. A second one does the same and is captured; its state is
 laid over a newly built environment in another process, which was elsewhere; that one takes the remaining
 actions. The cold one takes them without a restore: it must differ, or the comparison proves nothing.
@@ -14,22 +16,30 @@ actions. The cold one takes them without a restore: it must differ, or the compa
 
 from __future__ import annotations
 
+import copy
 import importlib
+import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unbroken.capture.environments import Verdict, attach, env_policy
+from unbroken.capture.source import policy_of_loaded
 from unbroken.capture.tape import Witness
+from unbroken.capture.volatile import volatile_places
+from unbroken.capture.watched import WatchedEnvironments
+from unbroken.engine.changes import within
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
-from unbroken.state.snapshot import Note, Snapshot
+from unbroken.state.policy import Policy
+from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.state.walk import capture
+from unbroken.types import Fidelity
 
 Make = Callable[[], Any]
 Seen = list[str]
@@ -37,8 +47,8 @@ Seen = list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the three environments returned after the cut."""
+class Comparison:
+    """What the environments returned after the cut."""
 
     undisturbed: Seen
     captured: Seen
@@ -47,7 +57,6 @@ class Outcome:
     readback: list[str]
     """Places at which the restored state, captured again, differs from the saved one."""
     notes: list[Note]
-    verdict: Verdict
 
     @property
     def exact(self) -> bool:
@@ -58,6 +67,20 @@ class Outcome:
     def told_apart(self) -> bool:
         """Whether an environment that is not restored would have been noticed."""
         return self.undisturbed != self.cold
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Comparison):
+    """What came of one environment."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOutcome(Comparison):
+    """What came of a vector."""
+
+    promise: Promise
 
 
 def follow(env: Any, actions: list[Any]) -> Seen:
@@ -108,7 +131,7 @@ def three_way(
     attachment = attach(captured, verdict=verdict)
     follow(captured, actions[first:before])
     snapshot = capture({"env": captured}, env_policy())
-    restored, readback = _elsewhere_in_another_process(make, snapshot, actions[before:], verdict)
+    restored, readback = _in_another_process(main_single, (make, snapshot, actions[before:], verdict))
     outcome = Outcome(
         undisturbed=follow(undisturbed, actions[before:]),
         captured=follow(captured, actions[before:]),
@@ -122,17 +145,134 @@ def three_way(
     return outcome
 
 
-def _elsewhere_in_another_process(
+class Dialect:
+    """How a vector is spoken to; this one is Gymnasium's. A subclass has to be importable in a fresh process."""
+
+    def reset(self, vector: Any, seed: int) -> Any:
+        """Reset all environments with seeds of their own, and return what comes back."""
+        return vector.reset(seed=seed)
+
+    def step(self, vector: Any, action: Any) -> Any:
+        """Take a step, reset by hand what does not do so itself, and return what comes back, without clocks."""
+        *answer, infos = vector.step(action)
+        done = answer[2] | answer[3]
+        if str(vector.metadata.get("autoreset_mode", "")).endswith("DISABLED") and done.any():
+            answer.append(vector.reset(options={"reset_mask": done}))
+        return [*answer, _timeless(infos)]
+
+    def watch(self, vector: Any) -> Promise:
+        """Put in place what its capture needs."""
+        return WatchedEnvironments().watch({"env": vector}).get("env_states", Promise(Fidelity.EXACT))
+
+    def policy(self) -> Policy:
+        """Return the rules by which it is walked."""
+        return policy_of_loaded()
+
+    def actions(self, vector: Any, count: int, seed: int) -> list[Any]:
+        """Draw actions, from no generator of the vector."""
+        space = copy.deepcopy(vector.action_space)
+        space.seed(seed)
+        return [space.sample() for _ in range(count)]
+
+
+def _timeless(infos: Any) -> Any:
+    """Return what a step tells, without how long an episode took on the wall clock."""
+    if isinstance(infos, (list, tuple)):
+        several = cast("Sequence[Any]", infos)
+        return [_timeless(info) for info in several]
+    if not isinstance(infos, dict):
+        return infos
+    told = cast("dict[str, Any]", infos)
+    clocked = told.keys() >= {"r", "l", "t"}
+    return {key: _timeless(value) for key, value in told.items() if not (clocked and key in ("t", "_t"))}
+
+
+def three_way_vector(
+    make: Make, *, before: int, after: int = 60, seed: int = 7, dialect: Dialect | None = None
+) -> VectorOutcome:
+    """Cut after `before` steps of a vector and compare the next `after`; of all environments together."""
+    speaks = dialect or Dialect()
+    undisturbed, captured, cold = make(), make(), make()
+    try:
+        actions = speaks.actions(undisturbed, before + after, seed)
+        for vector in (undisturbed, captured):
+            speaks.reset(vector, seed)
+        speaks.reset(cold, _OTHER_SEED)
+        promise = speaks.watch(captured)
+        for vector in (undisturbed, captured):
+            _follow_vector(speaks, vector, actions[:before])
+        snapshot = capture({"env": captured}, speaks.policy())
+        task = (make, snapshot, actions[before:], speaks)
+        restored, readback = _in_another_process(main_vector, task)
+        return VectorOutcome(
+            undisturbed=_follow_vector(speaks, undisturbed, actions[before:]),
+            captured=_follow_vector(speaks, captured, actions[before:]),
+            restored=restored,
+            cold=_follow_vector(speaks, cold, actions[before:]),
+            readback=readback,
+            notes=snapshot.notes,
+            promise=promise,
+        )
+    finally:
+        for vector in (undisturbed, captured, cold):
+            vector.close()
+
+
+_OTHER_SEED = 987_654
+
+
+def _follow_vector(speaks: Dialect, vector: Any, actions: list[Any]) -> Seen:
+    seen: Seen = []
+    for action in actions:
+        witness = Witness()
+        witness.see(speaks.step(vector, action))
+        seen.append(witness.hexdigest())
+    return seen
+
+
+def main_vector(
+    make: Make, snapshot: Snapshot, actions: list[Any], speaks: Dialect
+) -> tuple[Seen, list[str]]:
+    """Be the fresh process of a vector: restore, read back, go on."""
+    vector = make()
+    try:
+        speaks.reset(vector, _OTHER_SEED)
+        speaks.watch(vector)
+        policy = speaks.policy()
+        plan(snapshot, {"env": vector}, policy).apply()
+        again = capture({"env": vector}, policy)
+        clocks = volatile_places(snapshot)
+        readback = [found.place for found in compare(snapshot, again) if not within(found.place, clocks)]
+        return _follow_vector(speaks, vector, actions), readback
+    finally:
+        vector.close()
+
+
+def main_single(
     make: Make, snapshot: Snapshot, actions: list[Any], verdict: Verdict | None
+) -> tuple[Seen, list[str]]:
+    """Be the fresh process of one environment: restore, read back, go on."""
+    env = _elsewhere(make)
+    attach(env, verdict=verdict)
+    policy = env_policy()
+    plan(snapshot, {"env": env}, policy).apply()
+    again = capture({"env": env}, policy)
+    readback = [difference.place for difference in compare(snapshot, again)]
+    return follow(env, actions), readback
+
+
+def _in_another_process(
+    there: Callable[..., tuple[Seen, list[str]]], task: tuple[Any, ...]
 ) -> tuple[Seen, list[str]]:
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
     with tempfile.TemporaryDirectory(prefix="unbroken-oracle-") as folder:
-        task, answer = Path(folder) / "task", Path(folder) / "answer"
-        task.write_bytes(cloudpickle.dumps((make, snapshot, actions, verdict)))
+        asked, answer = Path(folder) / "task", Path(folder) / "answer"
+        asked.write_bytes(cloudpickle.dumps((there.__name__, task)))
         done = subprocess.run(
-            [sys.executable, "-m", "unbroken.testing.env_oracle", str(task), str(answer)],
+            [sys.executable, "-m", "unbroken.testing.env_oracle", str(asked), str(answer)],
             capture_output=True,
             check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         if done.returncode:
             raise AssertionError(done.stderr.decode(errors="replace"))
@@ -141,16 +281,16 @@ def _elsewhere_in_another_process(
 
 
 def main() -> None:
-    """Be the fresh process: restore, read back, go on."""
-    make, snapshot, actions, verdict = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - from our parent
-    env = _elsewhere(make)
-    attach(env, verdict=verdict)
-    policy = env_policy()
-    plan(snapshot, {"env": env}, policy).apply()
-    again = capture({"env": env}, policy)
-    readback = [difference.place for difference in compare(snapshot, again)]
-    Path(sys.argv[2]).write_bytes(pickle.dumps((follow(env, actions), readback)))
+    """Be the fresh process."""
+    name, task = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - from our parent
+    mains: dict[str, Callable[..., tuple[Seen, list[str]]]] = {
+        "main_single": main_single,
+        "main_vector": main_vector,
+    }
+    there = mains[name]
+    Path(sys.argv[2]).write_bytes(pickle.dumps(there(*task)))
 
 
 if __name__ == "__main__":
-    main()
+    # Under its own name: what the parent has pickled refers to this module, not to `__main__`.
+    importlib.import_module("unbroken.testing.env_oracle").main()

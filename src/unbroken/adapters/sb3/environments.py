@@ -16,11 +16,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 
 from unbroken.adapters.sb3.callbacks import below
-from unbroken.adapters.sb3.workers import Answer, Workers, workers_of
-from unbroken.capture.attaching import attach_once, kind_of, name_of, verdict_on
+from unbroken.adapters.sb3.workers import Workers, workers_of
+from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
 from unbroken.capture.environments import How, Verdict, known
 from unbroken.capture.source import setting_names
-from unbroken.errors import NotCapturable
+from unbroken.capture.workers import look_at
 from unbroken.repo.process import Process, identify
 from unbroken.state.snapshot import Promise
 from unbroken.types import Fidelity
@@ -95,17 +95,12 @@ class _Looking:
         return name_of(env)
 
     def _in_workers(self, workers: Workers) -> tuple[str, ...]:
-        introduced = [_answered(i, answer) for i, answer in enumerate(workers.ask("introduce"))]
-        for kind in dict.fromkeys(answer.kind for answer in introduced):
-            those = [i for i, answer in enumerate(introduced) if answer.kind == kind]
-            first = introduced[those[0]]
-            verdict = self._verdict(kind, first.verdict, lambda i=those[0]: _probed(workers, i))  # type: ignore[misc]
-            said = f"{kind.rpartition(':')[2]} in workers"
-            for i, answer in zip(those, workers.ask("attach", verdict, of=those), strict=True):
-                attached = _answered(i, answer).verdict
-                self._add(said, *([] if attached is None else [attached]), verdict)
-            self._settings |= first.settings
-        return tuple(answer.name for answer in introduced)
+        found = look_at(workers, self._verdict)
+        for seen in found:
+            on_it = [] if seen.attached is None else [seen.attached]
+            self._add(f"{seen.kind.rpartition(':')[2]} in workers", *on_it, seen.verdict)
+            self._settings |= seen.settings
+        return tuple(seen.name for seen in found)
 
     def _verdict(self, kind: str, sure: Verdict | None, find_out: Callable[[], Verdict]) -> Verdict:
         if sure is not None:
@@ -119,23 +114,6 @@ class _Looking:
 
 
 NOBODY_LOOKED = Verdict(How.NOTHING, Fidelity.APPROXIMATE, "no environment was found to look at")
-
-
-def _answered(worker: int, answer: Answer) -> Answer:
-    if answer.error:
-        raise NotCapturable(
-            f"Environment worker {worker} cannot be prepared for saving: {answer.error}.",
-            hint="Build the environments in a DummyVecEnv to see where the error comes from.",
-        )
-    return answer
-
-
-def _probed(workers: Workers, worker: int) -> Verdict:
-    answer = workers.ask_one(worker, "probe")
-    if answer.verdict is not None and not answer.error:
-        return answer.verdict
-    # The training may go on without a trial; what nobody has looked at is no promise.
-    return Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, f"it could not be tried out: {answer.error}")
 
 
 def _rank(verdict: Verdict) -> int:
@@ -162,10 +140,12 @@ def vectors(model: BaseAlgorithm, root: BaseCallback) -> Iterator[VecEnv]:
 
 
 def seeds(venv: VecEnv) -> list[int | None]:
-    """Return the seed that each environment in this process was last reset with."""
-    envs: list[gymnasium.Env[Any, Any]] = getattr(innermost(venv), "envs", [])
-    found = (vars(env.unwrapped).get("_np_random_seed") for env in envs)
-    return [seed if isinstance(seed, int) and seed >= 0 else None for seed in found]
+    """Return the seed that each environment was last reset with; of those in workers, as of the newest capture."""
+    base = innermost(venv)
+    if isinstance(base, SubprocVecEnv):
+        return list(workers_of(base).seeds)
+    envs: list[gymnasium.Env[Any, Any]] = getattr(base, "envs", [])
+    return [seed_of(env) for env in envs]
 
 
 def processes(venv: VecEnv) -> list[Process]:

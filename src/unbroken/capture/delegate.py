@@ -40,8 +40,8 @@ class Delegate:
             return graft.refuse(f"{cls} was saved, and the program has another object here.", twin)
         graft.register(twin)
         state = graft.value("state", payload.v["state"])
-        # Last of all: the values that it takes are complete only when every other write has run.
-        graft.write(getattr(twin, self._put), state, phase=Phase.GENERATORS)
+        # The values that it takes are complete only when every other write has run.
+        graft.write(getattr(twin, self._put), state, phase=Phase.OWNERS)
         return twin
 
 

@@ -16,6 +16,7 @@ from unbroken.state.policy import Policy
 
 FRAMEWORKS: dict[str, str] = {
     "torch": "unbroken.capture.torch",
+    "torch.utils.data": "unbroken.capture.loaders",
     "torch.distributed.device_mesh": "unbroken.capture.mesh",
     "torch.distributed.tensor": "unbroken.capture.dtensor",
     "torch.distributed.fsdp": "unbroken.capture.fsdp",

@@ -125,7 +125,9 @@ class Tracked:
                 codecs[class_name(type(value))] = delegate
             if facts.kind is Kind.OBJECT and is_buffer(name, value):
                 components[class_name(type(value))] = "replay_buffer"
-        return loaded.merged(_gradients(), Policy(codecs=codecs, components=components, component_keys=keys))
+        return loaded.merged(
+            _gradients(), _passes(), Policy(codecs=codecs, components=components, component_keys=keys)
+        )
 
     def _facts(self) -> Mapping[str, object]:
         found: dict[str, object] = {"episodes": self.counters.episodes, **self.notes}
@@ -145,6 +147,15 @@ def _gradients() -> Policy:
     from unbroken.capture.torch import WITH_GRADIENTS  # imports torch, which this module must not
 
     return WITH_GRADIENTS
+
+
+def _passes() -> Policy:
+    """A person's own loop may stand in the middle of a pass over a data loader."""
+    if "torch.utils.data" not in sys.modules:
+        return Policy()
+    from unbroken.capture.loaders import PASSES  # imports torch
+
+    return PASSES
 
 
 class TrackedSource(GraftSource):

@@ -318,7 +318,10 @@ class Graft:
                 hint="Start with the settings of the checkpoint, or use another run directory.",
                 differences=[str(d) for d in self.errors],
             )
-        for _, function, args in sorted(self._writes, key=lambda w: w[0]):
+        writes = sorted(self._writes, key=lambda w: w[0])
+        if any(phase is Phase.OWNERS for phase, _, _ in writes):
+            writes += [write for write in writes if write[0] is Phase.GENERATORS]
+        for _, function, args in writes:
             function(*args)
         self._writes.clear()
 

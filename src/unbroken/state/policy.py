@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 
 class Phase(IntEnum):
-    """When a planned write is executed. Generators come last: everything else may draw from them."""
+    """When a planned write is executed. Generators come last: everything else may draw from them. Where there
+    are owners, they are written before these too, which must find everything that they are given complete."""
 
     WORLD = 0
     """Simulators that have to run to be restored (action replay, emulators)."""
     WRITE = 1
     GENERATORS = 2
+    OWNERS = 3
+    """Code of a person's own objects, which takes its state back and may draw while it does."""
 
 
 class Codec(Protocol):

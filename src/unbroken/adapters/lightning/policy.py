@@ -72,7 +72,6 @@ POLICY = Policy(
         ),
         f"{PYTORCH}.callbacks.model_checkpoint:ModelCheckpoint": files.OWN,
         f"{PYTORCH}.callbacks.timer:Timer": callbacks.CLOCK,
-        "unbroken.adapters.lightning.loaders:Order": frozenset({"_source"}),
     },
     external=frozenset(
         {
@@ -116,7 +115,7 @@ POLICY = Policy(
         f"{PYTORCH}.utilities.combined_loader:CombinedLoader": loaders.LOADERS,
         f"{PYTORCH}.utilities.combined_loader:_ModeIterator": loaders.LOADERS,
     },
-    captors=(trainer_rule, files.files_rule, callbacks.timer_rule, loaders.workers_rule),
+    captors=(trainer_rule, files.files_rule, callbacks.timer_rule),
 )
 
 

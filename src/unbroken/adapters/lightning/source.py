@@ -11,11 +11,12 @@ from lightning.pytorch.callbacks import Callback
 
 from unbroken.adapters.lightning.callbacks import callbacks_of, with_state
 from unbroken.adapters.lightning.fit_loop import Place
-from unbroken.adapters.lightning.loaders import LOADERS, out_of_reach, take_out_orders
+from unbroken.adapters.lightning.loaders import LOADERS, take_out_orders
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
 from unbroken.adapters.lightning.ranks import WEIGHTS, check_same_ranks, low_bits
 from unbroken.capture.frames import FrameCodec
 from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.loaders import out_of_reach
 from unbroken.capture.members import plan_with_members, saved_root
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource

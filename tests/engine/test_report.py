@@ -12,6 +12,7 @@ from unbroken.types import Fidelity
 
 EXACT = Promise(Fidelity.EXACT)
 NEARLY = Promise(Fidelity.APPROXIMATE, "nobody looked at this environment")
+GONE = Promise(Fidelity.NOT_CAPTURED, "callbacks/Mine/feed: builtins:generator")
 SOFT = EndOfProcess(FaultKind.SOFT, "process 7 is gone")
 
 
@@ -22,7 +23,7 @@ def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> No
         step=12_000,
         plan=RecoveryPlan(()),
         position="step",
-        promises={"replay_buffer": EXACT, "policy_weights": EXACT, "env_states": NEARLY},
+        promises={"replay_buffer": EXACT, "policy_weights": EXACT, "env_states": NEARLY, "callbacks": GONE},
         facts={"learning_rate": 3e-4, "buffer_rows": 10_000, "episodes": 57},
         reasons=("commit 9 (step 13,000): damaged",),
         changes=("gamma: 0.99 -> 0.9 (the new one is used)",),
@@ -32,12 +33,13 @@ def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> No
         (
             "unbroken: goes on at step 12,000 from an older checkpoint · the last process was killed or crashed · learning rate 0.0003"
             " · 10,000 buffer rows · 57 episodes"
-            " · exact: policy_weights, replay_buffer; not exact: env_states"
+            " · exact: policy_weights, replay_buffer; approximate: env_states; not captured: callbacks"
         ),
         "  passed over commit 9 (step 13,000): damaged",
         "  changed: gamma: 0.99 -> 0.9 (the new one is used)",
         "  warning: numpy is 2.5 and was 2.4: the low bits may differ",
         "  env_states is approximate: nobody looked at this environment",
+        "  callbacks is not captured: callbacks/Mine/feed: builtins:generator",
     ]
 
 

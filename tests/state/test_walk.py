@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -59,13 +60,27 @@ def test_what_belongs_to_the_process_is_named_as_external(value: Any) -> None:
     assert _lost(value) == ["external"]
 
 
-def test_a_file_that_is_being_read_is_named_as_not_captured(tmp_path: Path) -> None:
+def test_a_file_that_is_open_is_named_and_a_closed_one_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("1,2\n3,4\n")
     with (tmp_path / "data").open() as file, (tmp_path / "log").open("a") as log:
         assert _lost(file) == ["not captured"]
         assert _lost(csv.reader(file)) == ["not captured"]
-        assert _lost(log) == ["external"]
-    assert _lost(file) == ["external"]
+        assert _lost(log) == ["approximate"]
+    assert _lost(file) == _lost(log) == ["external"]
+
+
+def test_what_goes_on_by_itself_is_named_until_it_has_ended() -> None:
+    free = threading.Event()
+    thread = threading.Thread(target=free.wait)
+    assert _lost(thread) == ["external"]
+    thread.start()
+    one, other = socket.socketpair()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert _lost(thread) == _lost(one) == _lost(child) == ["not captured"]
+    child.communicate(b"\n")
+    for end in (one.close, other.close, free.set, thread.join):
+        end()
+    assert _lost(thread) == _lost(one) == _lost(child) == ["external"]
 
 
 def test_an_array_of_a_class_of_its_own_is_refused_by_name() -> None:

@@ -1,4 +1,7 @@
-"""`unbroken show`: one checkpoint: its metadata, its components, or one component, as its view or its tree has it."""
+"""`unbroken show`: one checkpoint: its metadata, its components, or one component, as its view or its tree has it.
+
+Not promised: how long a save was written in the background. What it cost is what training has felt, and bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ import typer
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show as print_out
 from unbroken.cli.target import Target, run_of
-from unbroken.format.meta import Meta
+from unbroken.format.meta import ComponentCost, Meta
 from unbroken.format.records import Commit
+from unbroken.report.environments import COMPONENT as ENVIRONMENTS
+from unbroken.report.environments import Environments, environments
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number, seconds, size
 from unbroken.report.shown import Shown
 from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import Leaf, leaves
 from unbroken.report.views import shown
+from unbroken.state.parts import split_name
 from unbroken.state.snapshot import Component
 from unbroken.types import Fidelity
 
@@ -54,18 +60,25 @@ class Checkpoint:
     meta: Meta
     components: tuple[ComponentFacts, ...]
     signature: str
+    environments: tuple[Environments, ...] = ()
+    """By which way each was captured. What saving a component cost stands in `meta.cost`."""
 
 
 def show(
     run: Annotated[str, typer.Argument(help="A run, RUN@STEP, or a step's directory.")],
     step: Annotated[int | None, typer.Option(help="The step; default: the newest checkpoint.")] = None,
     component: Annotated[str, typer.Option(help="Show what this component holds.")] = "",
-    cost: Annotated[bool, typer.Option("--cost", help="Show what saving it cost.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="Show what saving each component cost.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show every note, version and session.")] = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Show one checkpoint: metadata, components, sizes and what each promises."""
+    """Show one checkpoint: metadata, components, sizes and what each promises.
+
+    `--cost`: `stood still` is how long training waited until the component was captured and copied. Of its
+    arrays so much was captured, so much of that is new in the run, and so much was written: compressed, with
+    its document.
+    """
     target = run_of(run, step=step)
     if component:
         meta, held = target.read(
@@ -78,6 +91,8 @@ def show(
         return EXIT_OK
     checkpoint = target.read(lambda commit: describe(target, commit))
     parts: list[Table | str] = [facts_table(checkpoint, every=every), "", components_table(checkpoint)]
+    if checkpoint.environments:
+        parts += ["", environments_table(checkpoint)]
     if cost:
         parts += ["", cost_table(checkpoint)]
     print_out(*parts, data=checkpoint, json=json)
@@ -89,9 +104,12 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
     repository = target.repository
     meta, manifest = repository.meta(commit), repository.manifest(commit)
     found: list[ComponentFacts] = []
+    seen: tuple[Environments, ...] = ()
     for entry in sorted(manifest.documents.values(), key=lambda entry: entry.component):
         promise = meta.fidelity.get(entry.component)
         document = repository.document(commit, entry.component)
+        if split_name(entry.component)[0] == ENVIRONMENTS:
+            seen += environments(document.roots)
         found.append(
             ComponentFacts(
                 entry.component,
@@ -103,7 +121,7 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
         )
     valid = repository.signature_valid(commit)
     signature = "not needed" if valid is None else "valid" if valid else "not valid"
-    return Checkpoint(target.place(commit), commit, meta, tuple(found), signature)
+    return Checkpoint(target.place(commit), commit, meta, tuple(found), signature, seen)
 
 
 def facts_table(checkpoint: Checkpoint, *, every: bool) -> Table:
@@ -160,12 +178,45 @@ def components_table(checkpoint: Checkpoint) -> Table:
     return table
 
 
+def environments_table(checkpoint: Checkpoint) -> Table:
+    table = Table((Column("environments"), Column("", numeric=True), Column("where"), Column("captured by")))
+    for seen in checkpoint.environments:
+        table.add(seen.name, number(seen.count), seen.where, seen.way)
+    return table
+
+
 def cost_table(checkpoint: Checkpoint) -> Table:
     meta = checkpoint.meta
-    table = Table((Column("cost"), Column("", numeric=True)))
-    table.add("training stood still", seconds(meta.seconds_blocked))
-    table.add("arrays, uncompressed", size(meta.bytes))
+    names = ("stood still", "arrays", "captured", "new", "written")
+    table = Table((Column("cost"), *(Column(name, numeric=True) for name in names)))
+    arrays = {row.component: row.array_bytes for row in checkpoint.components}
+    for name, nbytes in arrays.items():
+        cost = meta.cost.get(name, ComponentCost())
+        table.add(
+            name,
+            seconds(cost.seconds),
+            size(nbytes),
+            size(cost.captured),
+            _told(cost.new),
+            _told(cost.written),
+        )
+    own = [cost for name, cost in meta.cost.items() if split_name(name)[1] in (None, 0)]
+    rest = max(0.0, meta.seconds_blocked - sum(cost.seconds for cost in own))
+    table.add("for all of them", seconds(rest), "", "", "", "")
+    every = meta.cost.values()
+    table.add(
+        "in all",
+        seconds(meta.seconds_blocked),
+        size(sum(arrays.values())),
+        size(sum(cost.captured for cost in every)),
+        _told(sum(cost.new or 0 for cost in every)),
+        _told(sum(cost.written or 0 for cost in every)),
+    )
     return table
+
+
+def _told(nbytes: int | None) -> str:
+    return "" if nbytes is None else size(nbytes)
 
 
 def loaded(target: Target, commit: Commit, component: str) -> Component:

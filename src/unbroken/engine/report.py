@@ -126,13 +126,16 @@ def _facts(facts: Mapping[str, object]) -> list[str]:
 
 
 def _exactness(promises: Mapping[str, Promise]) -> str:
-    inexact = sorted(n for n, promise in promises.items() if promise.fidelity is not Fidelity.EXACT)
     if not promises:
         return "nothing captured yet"
-    if not inexact:
+    if all(promise.fidelity is Fidelity.EXACT for promise in promises.values()):
         return f"exact: all {len(promises)} parts"
-    exact = sorted(set(promises) - set(inexact))
-    return f"exact: {', '.join(exact) or 'nothing'}; not exact: {', '.join(inexact)}"
+    of = {
+        fidelity: sorted(n for n, promise in promises.items() if promise.fidelity is fidelity)
+        for fidelity in Fidelity
+    }
+    told = [f"{fidelity.value}: {', '.join(names)}" for fidelity, names in of.items() if names]
+    return "; ".join(told if of[Fidelity.EXACT] else ["exact: nothing", *told])
 
 
 def lowered(promises: Mapping[str, Promise], reasons: Sequence[str]) -> dict[str, Promise]:

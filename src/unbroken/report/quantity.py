@@ -22,9 +22,11 @@ def size(nbytes: int) -> str:
 def seconds(value: float) -> str:
     """Return a duration.
 
-    >>> seconds(0.0123), seconds(9.87), seconds(3725)
-    ('12 ms', '9.9 s', '1 h 02 min')
+    >>> seconds(0.00012), seconds(0.0123), seconds(9.87), seconds(3725)
+    ('0.12 ms', '12 ms', '9.9 s', '1 h 02 min')
     """
+    if value < 0.01:
+        return f"{value * 1000:.2f} ms"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 60:

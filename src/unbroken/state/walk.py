@@ -30,6 +30,7 @@ from unbroken.errors import NotCapturable
 from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
+from unbroken.state.living import lost_with
 from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
@@ -60,7 +61,6 @@ from unbroken.state.nodes import (
 )
 from unbroken.state.places import Frame, place_of
 from unbroken.state.policy import Policy
-from unbroken.state.reading import reads_on
 from unbroken.state.ring import Ledger, RingArray
 from unbroken.state.snapshot import Component, Note, Snapshot
 from unbroken.state.staging import own
@@ -204,6 +204,11 @@ class Walk:
     def met(self) -> Iterator[object]:
         """Yield every object with an identity that the walk has met."""
         return (seen.keep for seen in self._seen.values())
+
+    def places(self) -> Iterator[tuple[object, Callable[[], str]]]:
+        """Yield the same with what returns the place at which each was first met."""
+        for seen in self._seen.values():
+            yield seen.keep, partial(place_of, seen.frame)
 
     def object_at(self, place: str) -> object:
         """Return the object that was first met at `place`, or MISSING."""
@@ -463,8 +468,8 @@ class Walk:
     def _external(self, value: Any, facts: Facts) -> Value:
         node = External(c=facts.name)
         self._keep(value, node)
-        lost = not facts.stateless or reads_on(value)
-        self.note("not captured" if lost else "external", facts.name)
+        unknown = None if facts.stateless else ("not captured", facts.name)
+        self.note(*(lost_with(value) or unknown or ("external", facts.name)))
         return node
 
     def _object(self, value: Any, facts: Facts) -> Value:

@@ -106,7 +106,7 @@ def nested(ours: BaseCallback, marks: Marks, files: Path) -> list[BaseCallback]:
 
 
 def impatient(ours: BaseCallback, marks: Marks, files: Path) -> list[BaseCallback]:
-    return [evaluation(files, stops=1, every=20), EveryNTimesteps(30, marks), ours]
+    return [evaluation(files, stops=2, every=20), EveryNTimesteps(30, marks), ours]
 
 
 def few_episodes(ours: BaseCallback, marks: Marks, files: Path) -> list[BaseCallback]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from unbroken.capture import registry
 from unbroken.capture.environments import How, Verdict, attach, known
 from unbroken.capture.probe import probe, probe_factory
-from unbroken.capture.trial import judge
+from unbroken.capture.trial import compare, judge
 from unbroken.errors import ConfigError
+from unbroken.testing.env_oracle import three_way
 from unbroken.types import Fidelity
 
 WORLDS = Path(__file__).parent / "worlds"
@@ -44,7 +47,9 @@ def test_a_known_family_is_judged_by_its_name_and_that_holds_in_the_trial(name: 
         ("OnTheProcess", How.STRUCTURAL, Fidelity.EXACT, ""),
         ("Hidden", How.REPLAY, Fidelity.EXACT, ""),
         ("CarriesOver", How.WHOLE_REPLAY, Fidelity.EXACT, ""),
-        ("OnTheModule", How.STRUCTURAL, Fidelity.APPROXIMATE, "out of reach"),
+        ("DropsItsPhysics", How.STRUCTURAL, Fidelity.EXACT, ""),
+        ("DropsItsEngine", How.STRUCTURAL, Fidelity.EXACT, ""),
+        ("OnTheModule", How.STRUCTURAL, Fidelity.APPROXIMATE, "out of reach, in liars._module_generator"),
         ("Clocked", How.STRUCTURAL, Fidelity.APPROXIMATE, "clock (in liars)"),
         ("Raises", How.STRUCTURAL, Fidelity.APPROXIMATE, "no physics today"),
     ],
@@ -178,3 +183,100 @@ def test_an_environment_nobody_looked_at_is_declared_approximate(liars: Any) -> 
     assert attachment.verdict.fidelity is Fidelity.APPROXIMATE
     assert "not probed" in attachment.verdict.reason
     attachment.detach()
+
+
+def handle_capturer(liars: Any) -> None:
+    """What people write first: the simulator's own snapshot, by its number."""
+    kept: list[float] = []
+
+    def capture(env: Any) -> dict[str, Any]:
+        kept.append(env.position())
+        return {"snapshot": len(kept) - 1}
+
+    registry.register_env_capturer(
+        liars.Hidden, capture=capture, restore=lambda env, state: env.place(kept[state["snapshot"]])
+    )
+
+
+@pytest.fixture
+def unregistered() -> Iterator[None]:
+    before = registry.every()
+    yield
+    registry._captors.clear()
+    registry.adopt(before)
+
+
+def test_a_capturer_that_saves_a_handle_is_found_before_training(liars: Any, unregistered: None) -> None:
+    handle_capturer(liars)
+    verdict = probe(liars.Hidden())
+    assert (verdict.how, verdict.fidelity) == (How.CAPTURER, Fidelity.APPROXIMATE)
+    assert "means nothing elsewhere" in verdict.reason
+    assert "in another process" in verdict.reason
+
+
+def test_a_capturer_that_forgets_something_is_found_before_training(liars: Any, unregistered: None) -> None:
+    registry.register_env_capturer(liars.Hidden, capture=lambda env: {}, restore=lambda env, state: None)
+    verdict = probe(liars.Hidden())
+    assert (verdict.how, verdict.fidelity) == (How.CAPTURER, Fidelity.APPROXIMATE)
+    assert "does not bring back all of it" in verdict.reason
+
+
+def test_a_capturer_that_is_right_is_exact_and_builds_no_second_environment(
+    liars: Any, unregistered: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register_env_capturer(
+        liars.Hidden,
+        capture=lambda env: {"x": env.position()},
+        restore=lambda env, state: env.place(state["x"]),
+    )
+    env = gym.make("Hidden-v0")
+    monkeypatch.setattr(liars.Hidden, "__init__", None)
+    assert probe(env) == Verdict(How.CAPTURER)
+
+
+def test_where_a_capturer_cannot_be_tried_the_users_word_stands(liars: Any, unregistered: None) -> None:
+    registry.register_env_capturer(liars.Raises, capture=lambda env: {}, restore=lambda env, state: None)
+    assert probe(liars.Raises()) == Verdict(How.CAPTURER)
+    registry.register_env_capturer(liars.Crashes, capture=lambda env: {}, restore=lambda env, state: None)
+    assert probe(liars.Crashes()) == Verdict(How.CAPTURER)
+
+
+def world(name: str) -> gym.Env[Any, Any]:
+    """Build one in whichever process."""
+    if str(WORLDS) not in sys.path:
+        sys.path.insert(0, str(WORLDS))
+    importlib.import_module("liars")
+    return gym.make(f"{name}-v0")
+
+
+@pytest.mark.parametrize(
+    "name", ["Honest", "Rebuilt", "DropsItsPhysics", "DropsItsEngine", "Hidden", "CarriesOver"]
+)
+def test_what_the_trial_calls_exact_is_exact_in_a_fresh_process(name: str) -> None:
+    verdict = probe(world(name))
+    assert verdict.fidelity is Fidelity.EXACT
+    outcome = three_way(partial(world, name), before=30, verdict=verdict)
+    assert outcome.exact
+    assert outcome.told_apart
+
+
+@pytest.mark.parametrize("name", ["Hidden", "CarriesOver", "OnTheModule", "Clocked", "KeepsAHandle"])
+def test_what_the_trial_refuses_goes_wrong_in_a_fresh_process(name: str) -> None:
+    # The control of the one above: by its attributes, which the trial did not accept.
+    make = partial(world, name)
+    assert probe(make()) != Verdict(How.STRUCTURAL)
+    try:
+        exact = three_way(make, before=30, verdict=Verdict(How.STRUCTURAL)).exact
+    except AssertionError as ended:
+        exact = "TypeError" not in str(ended)  # the fresh process has no such handle
+    assert not exact
+
+
+@pytest.mark.parametrize("made", ["with a spec", "by its class"])
+def test_a_handle_into_the_memory_of_the_process_is_found_in_another_one(liars: Any, made: str) -> None:
+    env = gym.make("KeepsAHandle-v0") if made == "with a spec" else liars.KeepsAHandle()
+    # In one process alone its attributes are all that is needed.
+    assert compare(liars.KeepsAHandle, How.STRUCTURAL).difference == ""
+    verdict = probe(env)
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert "handle" in verdict.reason

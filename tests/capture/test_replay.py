@@ -225,6 +225,17 @@ def test_somebody_who_wrapped_the_hook_keeps_a_working_environment() -> None:
     assert recorder.steps == 0
 
 
+def test_an_environment_that_nobody_seeded_comes_back_in_its_first_episode() -> None:
+    # Its generator is made on first use, which is within the first reset.
+    one, other = lander(), lander()
+    for env in (one, other):
+        put_in(env, Verdict(How.REPLAY))
+        env.reset()
+    follow(one, [0, 2, 2, 1])
+    plan(capture({"env": one}, env_policy()), {"env": other}, env_policy()).apply()
+    assert follow(one, [2, 0, 1, 3]) == follow(other, [2, 0, 1, 3])
+
+
 numbers = st.one_of(
     st.integers(-(2**200), 2**200),
     st.floats(allow_nan=False),

@@ -10,24 +10,32 @@ Not promised: an environment that behaves differently in another process than in
 
 from __future__ import annotations
 
+import base64
 import copy
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unbroken.capture import registry
 from unbroken.capture.environments import How, Verdict, chain, known
 from unbroken.capture.fork import Unanswered, ask_copy
+from unbroken.capture.second_process import NoAnswer, SecondProcess
 from unbroken.errors import ConfigError
 from unbroken.types import Fidelity
+
+if TYPE_CHECKING:
+    from unbroken.capture.clock import Clock
+    from unbroken.capture.trial import Evidence
 
 TIMEOUT = 60.0
 
@@ -37,6 +45,9 @@ def probe(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
     verdict = known(env)
     if verdict is not None:
         return verdict
+    if registry.registered(list(chain(env))[-1]) is not None:
+        # Never a second one: there may be a server or a machine behind it.
+        return probe_live(env, timeout=timeout)
     makers = [maker for layer in (env, list(chain(env))[-1]) if (maker := _maker(layer)) is not None]
     for maker in makers:
         verdict = probe_factory(maker, timeout=timeout)
@@ -46,29 +57,79 @@ def probe(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
 
 
 def probe_live(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
-    """Return the verdict on a live environment, tried in a copy of this process; it is not touched."""
+    """Return the verdict on a live environment, tried in copies of this process; it is not touched.
+
+    What holds in one copy is repeated in another, which has nothing of what the first one made.
+    """
     _checked(timeout)
+    end = time.monotonic() + timeout
+    refuted: dict[How, str] = {}
+    while True:
+        try:
+            said = json.loads(ask_copy(lambda: _judged(env, refuted), timeout=_left(end)))
+        except Unanswered as why:
+            if registry.registered(list(chain(env))[-1]) is not None:
+                return Verdict(How.CAPTURER)  # the user's word stands
+            return _unknown(f"it could not be tried: {why}")
+        verdict, evidence = _read(said["verdict"]), said["evidence"]
+        if not evidence:
+            return verdict
+        different = _different(lambda evidence=evidence: _repeated(env, evidence), _left(end))  # type: ignore[misc]
+        if not different:
+            return verdict
+        if verdict.how is How.CAPTURER:
+            reason = f"what its capturer saves means nothing elsewhere: after a restore {different}"
+            return Verdict(How.CAPTURER, Fidelity.APPROXIMATE, reason)
+        refuted[verdict.how] = different
+
+
+def _left(end: float) -> float:
+    return max(0.1, end - time.monotonic())
+
+
+def _judged(env: Any, refuted: Mapping[How, str]) -> str:
+    from unbroken.capture.trial import judge_capturer, judge_in_place
+
+    vouched = registry.registered(list(chain(env))[-1]) is not None
+    judgement = judge_capturer(env) if vouched else judge_in_place(env, refuted)
+    evidence = judgement.evidence
+    kept = "" if evidence is None else base64.b64encode(pickle.dumps(evidence)).decode()
+    return json.dumps({"verdict": _written(judgement.verdict), "evidence": kept})
+
+
+def _repeated(env: Any, evidence: str) -> str:
+    from unbroken.capture.trial import repeat_in_place
+
+    return repeat_in_place(env, pickle.loads(base64.b64decode(evidence)))  # noqa: S301 - from our own copy
+
+
+ELSEWHERE = "in another process"
+
+
+def _different(repeat: Callable[[], str], timeout: float) -> str:
+    """Return what goes on differently when a copy repeats a trial; nothing if all goes on as it did."""
     try:
-        return _read(ask_copy(lambda: _written(_judged(env)), timeout=timeout))
+        found = ask_copy(repeat, timeout=timeout)
     except Unanswered as why:
-        return _unknown(f"it could not be tried: {why}")
-
-
-def _judged(env: Any) -> Verdict:
-    from unbroken.capture.trial import judge_in_place
-
-    return judge_in_place(env)
+        return f"{ELSEWHERE} it cannot go on ({why})"
+    return f"{found} {ELSEWHERE}" if found else ""
 
 
 def _written(verdict: Verdict) -> str:
     return json.dumps(
-        {"how": verdict.how.value, "fidelity": verdict.fidelity.value, "reason": verdict.reason}
+        {
+            "how": verdict.how.value,
+            "fidelity": verdict.fidelity.value,
+            "reason": verdict.reason,
+            "step_seconds": verdict.step_seconds,
+        }
     )
 
 
 def _read(text: str) -> Verdict:
     found = json.loads(text)
-    return Verdict(How(found["how"]), Fidelity(found["fidelity"]), found["reason"])
+    how, fidelity = How(found["how"]), Fidelity(found["fidelity"])
+    return Verdict(how, fidelity, found["reason"], step_seconds=found["step_seconds"])
 
 
 def _checked(timeout: float) -> None:
@@ -139,8 +200,6 @@ def _maker(env: Any) -> Callable[[], Any] | None:
 
 def main() -> None:
     """Be the probe's process: a factory on standard input, the verdict into the file named."""
-    import pickle
-
     from unbroken.capture.clock import Clock
     from unbroken.capture.trial import judge
 
@@ -148,13 +207,33 @@ def main() -> None:
     clock.install()  # before the environment is imported: it may take functions out of `time`
     make, captors = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from our own parent
     registry.adopt(captors)
+    # Before any environment is there, so that it knows of none of their handles.
+    second = SecondProcess(lambda evidence: _repeat(make, evidence, clock).encode())
     try:
         make().close()
     except Exception as error:  # noqa: BLE001 - whatever the environment raises is the finding
         verdict = _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     else:
-        verdict = judge(make, clock)
+        verdict = judge(make, clock, lambda evidence: _asked(second, evidence))
     Path(sys.argv[1]).write_text(_written(verdict))
+    second.close()
+
+
+def _repeat(make: Callable[[], Any], evidence: bytes, clock: Clock) -> str:
+    from unbroken.capture.trial import repeat
+
+    try:
+        return repeat(make, pickle.loads(evidence), clock)  # noqa: S301 - from our own parent
+    except Exception as error:  # noqa: BLE001 - an environment may raise anything; that is the finding
+        return f"it fails ({type(error).__name__}: {error})"
+
+
+def _asked(second: SecondProcess, evidence: Evidence) -> str:
+    try:
+        found = second.ask(pickle.dumps(evidence)).decode()
+    except NoAnswer:
+        return f"it ends its process {ELSEWHERE}"
+    return f"{found} {ELSEWHERE}" if found else ""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A user's own capturer for an environment (or any object) whose state its attributes do not show.
 
 ```python
-from unbroken.capture.registry import register_env_capturer
+import unbroken
 
-register_env_capturer(
+unbroken.register_env_capturer(
     MyEnv,
     capture=lambda env: {"physics": env.engine.dump()},
     restore=lambda env, state: env.engine.load(state["physics"]),
@@ -11,7 +11,9 @@ register_env_capturer(
 ```
 
 What `capture` returns is walked like everything else: plain values, containers, arrays. It is copied at
-once. Not promised: that the two functions are right; the probe of the environment checks it.
+once. Whether the two functions bring the environment back is tried in copies of the process before training;
+a handle into the memory of this process is found so. Not promised: anything about what cannot be tried in a
+copy, like a simulator behind a socket: there the user's word stands.
 """
 
 from __future__ import annotations

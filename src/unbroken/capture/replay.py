@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +219,10 @@ class Recorder:
 
     def _reset_of(self, kwargs: dict[str, Any]) -> Reset:
         seed, options = kwargs.get("seed"), kwargs.get("options")
+        if seed is None:
+            with suppress(Exception):  # an environment without one, or with another idea of it
+                # Made on first use, from the entropy of the system: after the reset nobody could say from what.
+                self.env.np_random  # noqa: B018
         return Reset(
             at=self.steps,
             seed=None if seed is None else int(seed),

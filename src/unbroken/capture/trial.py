@@ -2,7 +2,8 @@
 
 An environment is stepped into the middle of an episode and captured; it goes on, across resets; the state
 is restored, and the same actions are taken again. Every bit of what comes back has to agree. Comparing
-states would prove nothing: a copy that lies compares equal.
+states would prove nothing: a copy that lies compares equal. What agrees here is tried once more in another
+process, where a handle, an address or an index into this one's memory leads nowhere.
 
 The state is laid either over a second environment, which was elsewhere (`judge`), or over the same one
 (`judge_in_place`): what the restore does not reach has then moved on, and shows. What stands beside the
@@ -16,12 +17,14 @@ module.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from unbroken.capture import replay
+from unbroken.capture import registry, replay
+from unbroken.capture import replay_cost as cost
 from unbroken.capture.clock import Clock
 from unbroken.capture.environments import (
     How,
@@ -52,6 +55,16 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What another process needs to repeat a trial."""
+
+    how: How
+    snapshot: Snapshot
+    actions: list[Any]
+    expected: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What came out of one way of capturing."""
 
@@ -65,6 +78,13 @@ class Finding:
     """What the capture says that it does not hold."""
     reservation: str = ""
     """Why the capture calls itself approximate."""
+    step_seconds: float = 0.0
+    """What a step of a replay took; 0 where nothing is replayed."""
+    evidence: Evidence | None = None
+
+
+Elsewhere = Callable[[Evidence], str]
+"""Repeats a trial in another process; returns what goes on differently there, or nothing."""
 
 
 def policy() -> Policy:
@@ -109,11 +129,14 @@ def _warmed_up(env: Any, actions: list[Any]) -> None:
             _reset(env)
 
 
-def _restored(one: Any, other: Any, actions: list[Any], rules: Policy, clock: Clock | None) -> Finding:
+def _restored(
+    one: Any, other: Any, how: How, actions: list[Any], rules: Policy, clock: Clock | None
+) -> Finding:
     """Capture one environment, let it go on, lay its state over the other, and let that go on."""
     generators = GlobalGenerators()
     snapshot = capture({"env": one, "generators": generators}, rules)
     attributes = _attributes(one, rules)
+    told = cost.total(cost.tellers(chain(one)))
     expected = _follow(one, actions)
     if clock is not None:
         clock.advance()
@@ -127,7 +150,36 @@ def _restored(one: Any, other: Any, actions: list[Any], rules: Policy, clock: Cl
         left=left,
         missing=notes.get("not captured", ""),
         reservation=notes.get("approximate", ""),
+        step_seconds=told.seconds / told.steps if told.steps else 0.0,
+        evidence=Evidence(how, snapshot, actions, expected),
     )
+
+
+def repeat(make: Callable[[], Any], evidence: Evidence, clock: Clock | None = None) -> str:
+    """Lay what another process has captured over an environment that `make` builds; return what differs."""
+    env = make()
+    try:
+        env.action_space.seed(6)
+        _reset(env, seed=12)
+        return _repeated(env, evidence, clock)
+    finally:
+        env.close()
+
+
+def repeat_in_place(env: Any, evidence: Evidence) -> str:
+    """The same over a live environment. To be called in a copy of the process, which ends then."""
+    inner, clock = _prepared_in_place(env)
+    _reset(inner)  # as every process does before it restores
+    return _repeated(inner, evidence, clock)
+
+
+def _repeated(env: Any, evidence: Evidence, clock: Clock | None) -> str:
+    rules = policy()
+    put_in(env, Verdict(evidence.how))
+    if clock is not None:
+        clock.advance()
+    plan(evidence.snapshot, {"env": env, "generators": GlobalGenerators()}, rules).apply()
+    return _parting(evidence.expected, _follow(env, evidence.actions))
 
 
 def _attributes(env: Any, rules: Policy) -> Snapshot:
@@ -178,7 +230,7 @@ def compare(make: Callable[[], Any], how: How, clock: Clock | None = None) -> Fi
         actions = [one.action_space.sample() for _ in range(AFTER)]
         neighbours = Neighbours(chain(one), _unrecorded(rules))
         _warmed_up(one, before)
-        finding = _restored(one, other, actions, rules, clock)
+        finding = _restored(one, other, how, actions, rules, clock)
         for attachment in attached:
             attachment.detach()
         return replace(finding, moved=tuple(neighbours.moved()))
@@ -187,14 +239,15 @@ def compare(make: Callable[[], Any], how: How, clock: Clock | None = None) -> Fi
         other.close()
 
 
-def judge(make: Callable[[], Any], clock: Clock | None = None) -> Verdict:
-    """Return the verdict on the environments that `make` builds: the first way that holds."""
+def judge(make: Callable[[], Any], clock: Clock | None = None, elsewhere: Elsewhere | None = None) -> Verdict:
+    """Return the verdict on the environments that `make` builds: the first way that holds, here and, if there
+    is such a process, `elsewhere`."""
     env = make()
-    sure = known(env)
+    sure, captured = known(env), registry.registered(list(chain(env))[-1]) is not None
     env.close()
-    first = sure.how if sure is not None else How.STRUCTURAL
+    first = How.CAPTURER if captured else sure.how if sure is not None else How.STRUCTURAL
     ways = dict.fromkeys((first, How.REPLAY, How.WHOLE_REPLAY))
-    return decide(ways, lambda how: compare(make, how, clock), clock)
+    return decide(ways, lambda how: compare(make, how, clock), clock, elsewhere).verdict
 
 
 def compare_in_place(env: Any, how: How, clock: Clock) -> Finding:
@@ -207,25 +260,53 @@ def compare_in_place(env: Any, how: How, clock: Clock) -> Finding:
     attachment = put_in(env, Verdict(how))
     try:
         _warmed_up(env, actions[:BEFORE])
-        finding = _restored(env, env, actions[BEFORE:], rules, clock)
+        finding = _restored(env, env, how, actions[BEFORE:], rules, clock)
         return replace(finding, moved=tuple(neighbours.moved()))
     finally:
         attachment.detach()
 
 
-def judge_in_place(env: Any) -> Verdict:
-    """Return the verdict on a live environment. To be called in a copy of the process, which ends then."""
+def judge_in_place(env: Any, refuted: Mapping[How, str] = MappingProxyType({})) -> Judgement:
+    """Return the verdict on a live environment. To be called in a copy of the process, which ends then.
+
+    `refuted` are ways that have held here, with what went on differently when another process repeated it.
+    """
+    inner, clock = _prepared_in_place(env)
+    ways = [How.STRUCTURAL, How.REPLAY]
+    with suppress(Exception):  # whatever a constructor raises: then there is no second one
+        if replay.fresh(list(chain(inner))[-1]) is not None:
+            ways.append(How.WHOLE_REPLAY)
+    left = [how for how in ways if how not in refuted]
+    return decide(left, lambda how: compare_in_place(inner, how, clock), clock, refuted=refuted.values())
+
+
+def judge_capturer(env: Any) -> Judgement:
+    """Return the verdict on a live environment with a capturer of the user's own. To be called in a copy of the
+    process, which ends then.
+
+    What cannot be tried there (a simulator behind a socket) stands on the user's word, and so does what nothing
+    shows: the capturer may hold it.
+    """
+    inner, clock = _prepared_in_place(env)
+    try:
+        finding = compare_in_place(inner, How.CAPTURER, clock)
+    except Exception:  # noqa: BLE001 - an environment may raise anything where it is cut off from the world
+        return Judgement(Verdict(How.CAPTURER))
+    if finding.difference:
+        reason = f"its capturer does not bring back all of it: after a restore {finding.difference}"
+        return Judgement(Verdict(How.CAPTURER, Fidelity.APPROXIMATE, reason))
+    fidelity = Fidelity.APPROXIMATE if finding.reservation else Fidelity.EXACT
+    return Judgement(Verdict(How.CAPTURER, fidelity, finding.reservation), finding.evidence)
+
+
+def _prepared_in_place(env: Any) -> tuple[Any, Clock]:
     inner = _below_libraries(env)
     clock = Clock()
     for layer in chain(env):
         if vars(layer).get("render_mode") == "human":
             vars(layer)["render_mode"] = None
     clock.install(Neighbours(chain(inner), policy()).modules)
-    ways = [How.STRUCTURAL, How.REPLAY]
-    with suppress(Exception):  # whatever a constructor raises: then there is no second one
-        if replay.fresh(list(chain(inner))[-1]) is not None:
-            ways.append(How.WHOLE_REPLAY)
-    return decide(ways, lambda how: compare_in_place(inner, how, clock), clock)
+    return inner, clock
 
 
 def _below_libraries(env: Any) -> Any:
@@ -234,12 +315,27 @@ def _below_libraries(env: Any) -> Any:
     return next((layer for layer in layers if not is_wrapper_of_library(layer)), layers[-1])
 
 
-def decide(ways: Iterable[How], attempt: Callable[[How], Finding], clock: Clock | None = None) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, and what another process needs to repeat the trial that it rests on."""
+
+    verdict: Verdict
+    evidence: Evidence | None = None
+
+
+def decide(
+    ways: Iterable[How],
+    attempt: Callable[[How], Finding],
+    clock: Clock | None = None,
+    elsewhere: Elsewhere | None = None,
+    *,
+    refuted: Collection[str] = (),
+) -> Judgement:
     """Return the verdict that follows from trying the ways in turn: the first that holds, else the first
-    that nothing was seen to go wrong with, else the attributes."""
-    refuted: list[str] = []
+    that nothing was seen to go wrong with, else the attributes. `refuted` says what ways tried before did."""
+    against = list(refuted)
     failed: list[str] = []
-    incomplete: list[Verdict] = []
+    incomplete: list[Judgement] = []
     moved: tuple[str, ...] = ()
     for how in ways:
         if clock is not None:
@@ -253,22 +349,25 @@ def decide(ways: Iterable[How], attempt: Callable[[How], Finding], clock: Clock 
             failed.append(f"{type(error).__name__}: {error}")
             continue
         moved = moved or finding.moved
-        if not finding.difference:
-            verdict = _verdict(how, replace(finding, moved=moved))
-            if not finding.left and (not finding.missing or how is How.CAPTURER):
-                return verdict
-            incomplete.append(verdict)
+        if finding.difference:
+            readers = clock.readers_outside() if clock is not None else []
+            if readers:
+                reason = f"it reads the clock (in {', '.join(readers)}), and {finding.difference}"
+                return Judgement(Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, reason))
+            against.append(finding.difference)
             continue
-        readers = clock.readers_outside() if clock is not None else []
-        if readers:
-            reason = f"it reads the clock (in {', '.join(readers)}), and {finding.difference}"
-            return Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, reason)
-        refuted.append(finding.difference)
+        if elsewhere is not None and finding.evidence is not None and (other := elsewhere(finding.evidence)):
+            against.append(other)
+            continue
+        judgement = Judgement(_verdict(how, replace(finding, moved=moved)), finding.evidence)
+        if not finding.left and (not finding.missing or how is How.CAPTURER):
+            return judgement
+        incomplete.append(judgement)
     if incomplete:
         return incomplete[0]
     where = f", in {_listed(moved)}" if moved else ""
-    reason = f"it keeps state out of reach{where}: after a restore {refuted[0]}" if refuted else failed[0]
-    return Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, reason)
+    reason = f"it keeps state out of reach{where}: after a restore {against[0]}" if against else failed[0]
+    return Judgement(Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, reason))
 
 
 def _verdict(how: How, finding: Finding) -> Verdict:
@@ -281,7 +380,8 @@ def _verdict(how: How, finding: Finding) -> Verdict:
         reason = f"it holds what no checkpoint can hold, at {finding.missing}"
     else:
         reason = finding.reservation
-    return Verdict(how, Fidelity.APPROXIMATE if reason else Fidelity.EXACT, reason)
+    fidelity = Fidelity.APPROXIMATE if reason else Fidelity.EXACT
+    return Verdict(how, fidelity, reason, step_seconds=finding.step_seconds)
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -134,6 +135,61 @@ class CarriesOver(Honest):
         self.x += next(self.ages)
 
 
+_memory = sqlite3.connect(":memory:")
+_memory.execute("CREATE TABLE saved (x REAL)")
+
+
+class KeepsAHandle(Honest):
+    """What it holds is a number under which the memory of this process has the rest."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        found = super().reset(seed=seed)
+        self.handle = _memory.execute("INSERT INTO saved VALUES (?)", (self.x,)).lastrowid
+        return found
+
+    def move(self, action: Any) -> None:
+        (start,) = _memory.execute("SELECT x FROM saved WHERE rowid = ?", (self.handle,)).fetchone()
+        super().move(action)
+        self.x -= start / 8
+
+
+class DropsItsPhysics(Honest):
+    """Its pickle, and a copy of it, succeed and have lost where it is."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "x": 0.0}
+
+
+class Engine:
+    """Its pickle succeeds and has lost its bodies, but for the one it began with."""
+
+    def __init__(self) -> None:
+        self.bodies = [0.0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+class DropsItsEngine(Honest):
+    """Holds an object whose pickle drops what matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Engine()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        self.engine.bodies = [0.0]
+        return super().reset(seed=seed)
+
+    def move(self, action: Any) -> None:
+        super().move(action)
+        self.engine.bodies.append(self.x)
+        self.x += sum(self.engine.bodies) / 100
+
+
 class Raises(Honest):
     def step(self, action: Any) -> Answer:
         raise RuntimeError("no physics today")
@@ -164,6 +220,6 @@ class Dreaming(gym.Wrapper[Any, Any, Any, Any]):
 
 for _world in (
     Honest, Rebuilt, OnTheProcess, OnTheModule, CountsOnTheClass, CountsOnTheModule, Clocked, Hidden,
-    CarriesOver, Raises, NeverAnswers, Crashes,
+    CarriesOver, KeepsAHandle, DropsItsPhysics, DropsItsEngine, Raises, NeverAnswers, Crashes,
 ):  # fmt: skip
     gym.register(f"{_world.__name__}-v0", entry_point=f"liars:{_world.__name__}")

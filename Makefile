@@ -1,6 +1,7 @@
 # make demo     train, kill, resume and compare: about two minutes (SEED=7 repeats the moments of a demo)
 # make test     all tests (those of NeMo Gym in .venv-gym, which wants Python 3.12)
-# make exactness  every proof by killing there is: more than an hour
+# make exactness  every proof by killing there is: the matrix, into docs/exactness.md, and then the tests: hours
+#               (ONLY='ppo/*' proves some cells of the matrix, and puts them into the page)
 # make check    lint, types, layering
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 24 minutes
 #               (ONLY=a,c measures two parts and prints them)
@@ -17,7 +18,8 @@ test:
 	@scripts/test
 
 exactness:
-	@scripts/test -m exactness
+	@scripts/exactness $(if $(ONLY),--only '$(ONLY)' --merge)
+	$(if $(ONLY),,@scripts/test -m exactness)
 
 check:
 	@scripts/check
@@ -30,4 +32,4 @@ bench:
 
 clean:
 	rm -rf .venv .venv-gym .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/nemo_gym/.pytest_cache
-	find src tests demo examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src tests demo examples benchmarks exactness -name __pycache__ -prune -exec rm -rf {} +

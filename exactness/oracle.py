@@ -1,0 +1,250 @@
+"""The three-way oracle: one cell in fresh processes.
+
+U is undisturbed: it saves at its start and its end only. R is killed by SIGKILL at a drawn step, and resumed
+in another interpreter with another hash seed. C is R, resumed with a named part left cold. A cell holds where R
+ends as U does, bit for bit, and C does not: weights, optimizers, what every generator draws next, what the
+environment does next, and every leaf of the two final checkpoints, but for wall-clock times.
+
+Not promised: that a cell that holds at one kill holds at all. Another seed draws other moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from exactness.cell import Cell
+from exactness.records import Row
+from exactness.training import JOB, NEVER, ROOT, Finding, Order
+from unbroken.capture.volatile import without_clocks
+from unbroken.repo.repository import Repository
+from unbroken.report.tree import leaves
+from unbroken.state.diff import compare
+from unbroken.state.snapshot import Snapshot
+from unbroken.types import Fidelity
+
+HERE = Path(__file__).parent.parent
+UNUSED = re.compile(r"/(?:single)?_?observation_space(?:/spaces/\w+)?/_np_random(?:/|\Z)")
+"""Generators of observation spaces. Each is seeded by the system's entropy when the space is made; only SB3's CNN ever
+draws one observation, when it is built."""
+SHOWN = 3
+
+
+class Broken(Exception):
+    """A process did not end as it had to."""
+
+
+class Runner:
+    """Another interpreter that runs trainings in children of its own. See `runner`."""
+
+    def __init__(self, hash_seed: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "exactness.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=HERE,
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": str(hash_seed),
+                "OMP_NUM_THREADS": "1",
+                "SDL_VIDEODRIVER": "dummy",
+                "TQDM_DISABLE": "1",
+            },
+            text=True,
+        )
+
+    def run(self, order: Order) -> int:
+        """Carry out an order; return the exit status of the process that did it."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(msgspec.json.encode(order).decode() + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise Broken("the process that starts the trainings has ended")
+        return int(line)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+class Oracle:
+    """Puts cells to the proof, with two interpreters that live as long as it does."""
+
+    def __init__(self, folder: Path, *, seed: int = 7) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._first = Runner(1)
+        self._second = Runner(2)
+
+    def close(self) -> None:
+        self._first.close()
+        self._second.close()
+
+    def prove(self, cell: Cell) -> Row:
+        """Run a cell; whatever happens, there is a row that says it."""
+        began = time.monotonic()
+        folder = self._folder / cell.key.replace("/", "-").replace(" ", "-")
+        folder.mkdir(parents=True)
+        proof = _Proof(cell, folder, self._first, self._second, seed=self._seed)
+        row = proof.row
+        try:
+            proof.carry_out()
+        except Broken as error:
+            row.holds, row.reason = False, f"{error}; {proof.last_words()}"
+        row.seconds = time.monotonic() - began
+        if row.holds:
+            shutil.rmtree(folder, ignore_errors=True)
+        return row
+
+
+class _Proof:
+    """All runs of a cell work in one folder, one after the other: its path is no difference between them."""
+
+    def __init__(self, cell: Cell, folder: Path, first: Runner, second: Runner, *, seed: int) -> None:
+        self.cell = cell
+        self.folder = folder
+        self.first = first
+        self.second = second
+        self.draw = random.Random(f"{seed}/{cell.key}")
+        self.log = folder / "log"
+        self.row = Row(
+            key=cell.key,
+            group=cell.group,
+            algorithm=cell.algorithm,
+            environment=cell.environment,
+            around=cell.around,
+            claim=cell.claim,
+            holds=False,
+            cold=", ".join(cell.cold),
+        )
+
+    def carry_out(self) -> None:
+        row = self.row
+        undisturbed = self.run(self.first, every=NEVER)
+        row.ways = ways(self.log.read_text(errors="replace"))
+        self.aside("U")
+        row.steps = undisturbed.calls
+        low, high = self.cell.window
+        row.killed = self.draw.randint(
+            int(low * row.steps) + 1, max(int(high * row.steps), int(low * row.steps) + 1)
+        )
+        every = self.cell.every or max(1, min(row.steps // 9, row.killed - 1))
+        self.run_killed(every=every, kill=row.killed)
+        shutil.copytree(self.folder / "now", self.folder / "cold", symlinks=True)
+        resumed = self.run(self.second, every=every)
+        row.resumed = resumed_at(self.folder / "now" / ROOT)
+        self.aside("R")
+        (self.folder / "cold").rename(self.folder / "now")
+        forgot = self.run(self.second, every=every, cold=self.cell.cold)
+        self.aside("C")
+        self.judge(undisturbed, resumed, forgot)
+
+    def judge(self, undisturbed: Finding, resumed: Finding, forgot: Finding) -> None:
+        row = self.row
+        expected, found, cold = (final(self.folder / name / ROOT) for name in "URC")
+        row.leaves = sum(1 for component in expected.components.values() for _ in leaves(component))
+        wrong = [
+            f"{kind} {name}"
+            for kind, a, b in (
+                ("weights", undisturbed.weights, resumed.weights), ("draws", undisturbed.draws, resumed.draws),
+            )
+            for name in [key for key in {**a, **b} if a.get(key) != b.get(key)]
+        ]  # fmt: skip
+        wrong += [str(leaf) for leaf in differences(expected, found)]
+        inexact = inexact_parts(found)
+        if row.claim == "exact":
+            if row.resumed <= 0:
+                wrong.append("nothing was restored")
+            if inexact:
+                wrong.append(f"promised less than exact: {inexact}")
+            missed = forgot.weights == undisturbed.weights
+            if missed and (self.cell.cold_in == "weights" or not differences(expected, cold)):
+                wrong.append(f"{row.cold} left cold changes nothing, so nothing is proved")
+            row.holds, row.reason = not wrong, shortened(wrong)
+        else:
+            row.holds = bool(inexact)
+            row.reason = inexact or "nothing says that it is not exact"
+
+    def run(self, runner: Runner, *, every: int, cold: Sequence[str] = ()) -> Finding:
+        status = runner.run(self.order(every=every, cold=cold))
+        if status:
+            raise Broken(f"a run ended with status {status}")
+        return msgspec.json.decode((self.folder / "out").read_bytes(), type=Finding)
+
+    def run_killed(self, *, every: int, kill: int) -> None:
+        status = self.first.run(self.order(every=every, kill=kill))
+        if status != -9:
+            raise Broken(f"the run that was to be killed ended with status {status}")
+
+    def order(self, *, every: int, kill: int = 0, cold: Sequence[str] = ()) -> Order:
+        work = self.folder / "now"
+        work.mkdir(exist_ok=True)
+        return Order(
+            key=self.cell.key, folder=str(work), out=str(self.folder / "out"), log=str(self.log), every=every,
+            kill=kill, cold=list(cold),
+        )  # fmt: skip
+
+    def aside(self, name: str) -> None:
+        (self.folder / "now").rename(self.folder / name)
+
+    def last_words(self) -> str:
+        if not self.log.exists():
+            return "nothing was said"
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "nothing was said"
+
+
+def final(root: Path) -> Snapshot:
+    """Return the state at the end of a run."""
+    repository = Repository.open(root, JOB)
+    commit = repository.commits()[0]
+    if commit.position != "end":
+        raise Broken(f"the newest checkpoint in {root} is of a {commit.position}")
+    return repository.load(commit)
+
+
+def resumed_at(root: Path) -> int:
+    """Return the step at which the newest start of a run went on; 0 where it began anew."""
+    starts = [record for record in Repository.open(root, JOB).history() if record.event == "start"]
+    return starts[-1].step
+
+
+def differences(one: Snapshot, other: Snapshot) -> list[object]:
+    """Return the leaves that differ, but for wall-clock times."""
+    return [
+        leaf
+        for leaf in without_clocks(compare(one, other), one, other)
+        if not UNUSED.search(f"/{leaf.place}")
+    ]
+
+
+def inexact_parts(snapshot: Snapshot) -> str:
+    """Return what a state says of the parts that it does not have exactly; "" where all are."""
+    return "; ".join(
+        f"{name} {promise.fidelity.value}: {promise.reason}"
+        for name, promise in snapshot.promises.items()
+        if promise.fidelity is not Fidelity.EXACT
+    )
+
+
+def ways(said: str) -> str:
+    """Return by which ways environments were captured, as a training tells it when it starts."""
+    told = re.findall(
+        r"^unbroken: \S.*: (?:exact|approximate|not captured), by ([^:\n]+)", said, flags=re.MULTILINE
+    )
+    return ", ".join(dict.fromkeys(told))
+
+
+def shortened(wrong: Sequence[str]) -> str:
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return "; ".join(wrong[:SHOWN]) + more

@@ -1,0 +1,181 @@
+"""Starts of small scripts in processes of their own, for the tests of faults that others have had.
+
+`Starts.run(training, root)` is one start of the script: a child of a process that has only imported things, so
+that it costs milliseconds. The start after a kill comes from another interpreter, with another hash seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+import unbroken
+from unbroken.repo.repository import Repository
+from unbroken.state.diff import compare
+from unbroken.state.snapshot import Snapshot
+
+HERE = Path(__file__).parents[2]
+
+
+class Training:
+    """A person's script: `__init__` builds and tracks, `step` is the body of the loop.
+
+    `chill` brings a part to what a new process has; `check` raises where the end is not as it must be.
+    """
+
+    steps: ClassVar[int] = 14
+    every: ClassVar[int] = 5
+    kills: ClassVar[tuple[int, ...]] = (8,)
+    """At which step each start but the last is killed."""
+
+    cold = False
+    """Whether a part of it was left cold."""
+
+    def __init__(self, run: unbroken.Run) -> None:
+        self.run = run
+
+    def step(self, step: int) -> None:
+        raise NotImplementedError
+
+    def chill(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Look at the end of a start that came to its end."""
+
+
+class Starts:
+    """Two interpreters that start scripts."""
+
+    def __init__(self) -> None:
+        self._runners = [_runner(seed) for seed in (1, 2)]
+
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.communicate()
+
+    def run(
+        self, training: type[Training], root: Path, *, kill: int | None = None, cold: bool = False, nth: int = 0
+    ) -> str:
+        """Start it once, and return what it said. It ends in order, or by the kill that was ordered."""
+        log = root.with_suffix(".log")
+        order = {
+            "module": training.__module__, "name": training.__qualname__, "root": str(root), "log": str(log),
+            "kill": kill, "cold": cold,
+        }  # fmt: skip
+        runner = self._runners[nth % 2]
+        assert runner.stdin is not None
+        assert runner.stdout is not None
+        runner.stdin.write(json.dumps(order) + "\n")
+        runner.stdin.flush()
+        status = int(runner.stdout.readline())
+        said = log.read_text()
+        assert status == (0 if kill is None else -signal.SIGKILL), said
+        return said
+
+    def three_ways(self, training: type[Training], folder: Path) -> tuple[Snapshot, Snapshot, Snapshot]:
+        """Return the ends of the undisturbed run, of the killed one, and of the one whose last start was cold."""
+        undisturbed, resumed, cold = (folder / name / "run" for name in "URC")
+        for root in (undisturbed, resumed, cold):
+            root.parent.mkdir()
+        self.run(training, undisturbed)
+        for root in (resumed, cold):
+            for nth, kill in enumerate(training.kills):
+                self.run(training, root, kill=kill, nth=nth)
+        self.run(training, resumed, nth=len(training.kills))
+        self.run(training, cold, cold=True, nth=len(training.kills))
+        return end_of(undisturbed), end_of(resumed), end_of(cold)
+
+
+def end_of(root: Path) -> Snapshot:
+    """Return the state at the end of a run."""
+    repository = Repository.open(root, root.name)
+    commit = repository.commits()[0]
+    assert commit.position == "end"
+    return repository.load(commit)
+
+
+def differing(one: Snapshot, other: Snapshot) -> list[str]:
+    """Return the places at which two ends differ."""
+    return [str(difference) for difference in compare(one, other)]
+
+
+def _runner(hash_seed: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.faults.starts"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=HERE,
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"},
+        text=True,
+    )
+
+
+@contextmanager
+def ends_alone() -> Iterator[None]:
+    """Whatever happens, the child ends here and never becomes a second runner."""
+    try:
+        yield
+    except BaseException:  # noqa: BLE001 - told, and the child ends
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+def start(order: dict[str, object]) -> None:
+    torch.set_num_threads(1)
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 - the global generator belongs to the run
+    torch.manual_seed(1)
+    cls: type[Training] = getattr(importlib.import_module(str(order["module"])), str(order["name"]))
+    run = unbroken.Run(Path(str(order["root"])), every=cls.every)
+    training = cls(run)
+    for step in run.steps(cls.steps):
+        assert run.report is not None
+        if order["cold"] and step == run.report.step:
+            assert run.report.restored
+            training.chill()
+        if step == order["kill"]:
+            run._running().wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+        training.step(step)
+    training.check()
+
+
+def warm_up() -> None:
+    """Import what PyTorch imports only at the first step of an optimizer, once for all children."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.ones(1)
+    torch.optim.Adam([weight]).step()
+
+
+def main() -> None:
+    warm_up()
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            with open(order["log"], "ab", buffering=0) as log, ends_alone():
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                start(order)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

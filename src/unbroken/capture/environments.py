@@ -77,6 +77,8 @@ _WRAPPERS = (
 )  # fmt: skip
 _UNREACHABLE = {
     "ale_py.vector_env:AtariVectorEnv": "its emulators are out of reach in a C++ object",
+    "supersuit.vector.multiproc_vec:ProcConcatVec": "its workers take no orders but reset, step, render and close"
+    " (num_cpus=1 keeps the environments in the trainer's process)",
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from unbroken.capture.async_vectors import OWN_WORKER, has_known_worker, is_in_workers, workers_of
 from unbroken.capture.attaching import kind_of
 from unbroken.capture.environments import Attachment, Verdict, attach, chain, known
+from unbroken.capture.parallel import agents_of, verdict_on_agents
 from unbroken.capture.probe import probe
 from unbroken.capture.source import ENVIRONMENTS
 from unbroken.capture.workers import look_at
@@ -58,12 +59,17 @@ class WatchedEnvironments:
         *_, base = chain(env)
         if is_in_workers(base):
             return self._in_workers(base)
+        if (together := agents_of(base)) is not None:
+            return reduce(worse, map(self._of_agents, together))
         members = next((inner for layer in chain(env) if (inner := vars(layer).get("envs"))), None)
         if members is None:
             # A vector without members in this process cannot be tried out; what it is, its class tells.
             known = self._probed(env) if isinstance(env, sys.modules["gymnasium"].Env) else None
             return self._put(env, known)
         return reduce(worse, [self._put(member, self._probed(member)) for member in members])
+
+    def _of_agents(self, env: Any) -> Verdict:
+        return self._verdict(kind_of(env), None, lambda: verdict_on_agents(env))
 
     def _in_workers(self, vector: Any) -> Verdict:
         if not has_known_worker(vector):

@@ -158,7 +158,7 @@ class Dialect:
         done = answer[2] | answer[3]
         if str(vector.metadata.get("autoreset_mode", "")).endswith("DISABLED") and done.any():
             answer.append(vector.reset(options={"reset_mask": done}))
-        return [*answer, _timeless(infos)]
+        return [*answer, timeless(infos)]
 
     def watch(self, vector: Any) -> Promise:
         """Put in place what its capture needs."""
@@ -175,16 +175,16 @@ class Dialect:
         return [space.sample() for _ in range(count)]
 
 
-def _timeless(infos: Any) -> Any:
+def timeless(infos: Any) -> Any:
     """Return what a step tells, without how long an episode took on the wall clock."""
     if isinstance(infos, (list, tuple)):
         several = cast("Sequence[Any]", infos)
-        return [_timeless(info) for info in several]
+        return [timeless(info) for info in several]
     if not isinstance(infos, dict):
         return infos
     told = cast("dict[str, Any]", infos)
     clocked = told.keys() >= {"r", "l", "t"}
-    return {key: _timeless(value) for key, value in told.items() if not (clocked and key in ("t", "_t"))}
+    return {key: timeless(value) for key, value in told.items() if not (clocked and key in ("t", "_t"))}
 
 
 def three_way_vector(

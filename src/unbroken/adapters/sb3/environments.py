@@ -19,6 +19,7 @@ from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.workers import Workers, workers_of
 from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
 from unbroken.capture.environments import How, Verdict, known
+from unbroken.capture.parallel import agents_of, verdict_on_agents
 from unbroken.capture.source import setting_names
 from unbroken.capture.workers import look_at
 from unbroken.repo.process import Process, identify
@@ -73,11 +74,11 @@ class _Looking:
             self._names[id(base)] = self._in_workers(workers_of(base))
         elif (members := getattr(base, "envs", None)) is not None:
             self._names[id(base)] = tuple(self._here(env) for env in members)
+        elif (together := agents_of(base)) is not None:
+            self._names[id(base)] = tuple(self._of_agents(env) for env in together)
         else:
-            self._add(
-                type(base).__qualname__,
-                Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "its environments are out of reach"),
-            )
+            out_of_reach = Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "its environments are out of reach")
+            self._add(type(base).__qualname__, known(base) or out_of_reach)
 
     def names_of(self, venv: VecEnv) -> tuple[str, ...]:
         return self._names.get(id(innermost(venv)), ())
@@ -93,6 +94,13 @@ class _Looking:
         verdict = self._verdict(kind, known(env), lambda: verdict_on(env))
         self._add(type(env.unwrapped).__qualname__, attach_once(env, verdict), verdict)
         return name_of(env)
+
+    def _of_agents(self, env: Any) -> str:
+        verdict = self._verdict(kind_of(env), None, lambda: verdict_on_agents(env))
+        name = type(env.unwrapped).__qualname__
+        self._add(name, verdict)
+        self._settings |= setting_names([env])
+        return name
 
     def _in_workers(self, workers: Workers) -> tuple[str, ...]:
         found = look_at(workers, self._verdict)

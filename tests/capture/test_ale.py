@@ -33,17 +33,43 @@ def trained_on(game: str) -> gym.Env[Any, Any]:
     return AtariWrapper(atari(game, frameskip=1))
 
 
+def preprocessed(game: str, **options: Any) -> gym.Env[Any, Any]:
+    """Gymnasium's own chain: no-ops, frame skip with maximum, small grey pictures, the last four of them."""
+    pytest.importorskip("cv2")
+    inner = gym.wrappers.AtariPreprocessing(atari(game, frameskip=1, **options), terminal_on_life_loss=True)
+    return gym.wrappers.FrameStackObservation(inner, 4)
+
+
+FULL = [
+    pytest.param(
+        partial(make, game, repeat_action_probability=sticky),
+        before,
+        0,
+        marks=pytest.mark.exactness,
+        id=f"{game}, sticky {sticky}, {make.__name__}, {before} steps",
+    )
+    for game in ("Pong", "Breakout", "SpaceInvaders", "Seaquest")
+    for sticky in (0.0, 0.25)
+    for make in (atari, preprocessed)
+    for before in (3, 700)
+]
+
+
 @pytest.mark.parametrize(
     ("make", "before", "first"),
     [
-        (partial(atari, "Pong"), 57, 0),
-        (partial(atari, "Breakout"), 130, 0),
-        (partial(atari, "Breakout", frameskip=(2, 5)), 41, 0),
-        (partial(atari, "Pong", repeat_action_probability=0.0), 33, 0),
-        (partial(trained_on, "Pong"), 1, 0),
-        (partial(trained_on, "Breakout"), 90, 20),
+        pytest.param(partial(atari, "Pong"), 57, 0, id="pong"),
+        pytest.param(partial(atari, "Breakout"), 130, 0, id="breakout"),
+        pytest.param(partial(atari, "Breakout", frameskip=(2, 5)), 41, 0, id="random skip"),
+        pytest.param(partial(atari, "Pong", repeat_action_probability=0.0), 33, 0, id="not sticky"),
+        pytest.param(partial(trained_on, "Pong"), 1, 0, id="wrapped, one step"),
+        pytest.param(partial(trained_on, "Breakout"), 90, 20, id="wrapped, attached late"),
+        pytest.param(partial(preprocessed, "Breakout"), 60, 0, id="preprocessed"),
+        pytest.param(
+            partial(preprocessed, "Pong", repeat_action_probability=0.0), 25, 0, id="preprocessed, not sticky"
+        ),
+        *FULL,
     ],
-    ids=["pong", "breakout", "random skip", "not sticky", "wrapped, one step", "wrapped, attached late"],
 )
 def test_a_game_goes_on_in_a_fresh_process(make: Callable[[], Any], before: int, first: int) -> None:
     outcome = three_way(make, before=before, first=first)
@@ -52,6 +78,28 @@ def test_a_game_goes_on_in_a_fresh_process(make: Callable[[], Any], before: int,
     assert outcome.told_apart
     assert outcome.verdict.fidelity is Fidelity.EXACT
     assert [note for note in outcome.notes if note.kind == "approximate"] == []
+
+
+def test_the_last_observation_comes_back_although_the_emulators_screen_is_stale() -> None:
+    one, other = preprocessed("Breakout"), preprocessed("Breakout")
+    pictures: list[Any] = []
+    for seed, env in ((1, one), (2, other)):
+        observation, _ = env.reset(seed=seed)
+        attach(env)
+        for _ in range(30):
+            observation = env.step(2 + seed % 2)[0]
+        pictures.append({"last": np.array(observation)})
+    seen = {"env": one, "training": pictures[0]}
+    plan(capture(seen, env_policy()), {"env": other, "training": pictures[1]}, env_policy()).apply()
+    assert pictures[1]["last"].tobytes() == pictures[0]["last"].tobytes()
+    frames = [np.array(env.obs_queue).tobytes() for env in (one, other)]  # type: ignore[attr-defined]
+    assert frames[0] == frames[1] == pictures[0]["last"].tobytes()
+    # Whoever drew the observation anew would get another one, until the next frame.
+    screens = [env.unwrapped.ale.getScreenGrayscale() for env in (one, other)]  # type: ignore[attr-defined]
+    assert not np.array_equal(*screens)
+    assert follow(one, [1, 3, 3]) == follow(other, [1, 3, 3])
+    screens = [env.unwrapped.ale.getScreenGrayscale() for env in (one, other)]  # type: ignore[attr-defined]
+    assert np.array_equal(*screens)
 
 
 def wrong_continuations(

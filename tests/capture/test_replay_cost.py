@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,8 @@ from unbroken.capture.environments import How, Verdict, attach, put_in
 from unbroken.capture.replay import Recorder
 from unbroken.capture.replay_cost import LIMIT, Cost, Patience, about, tell, teller_of
 from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.settings import Settings
 from unbroken.testing.env_oracle import follow
 
 pytest.importorskip("Box2D")
@@ -83,6 +86,34 @@ def test_it_waits_for_no_more_steps_than_the_longest_episode_has_had() -> None:
     assert waited == 20
     assert recorder.steps == 35
     assert source.puts_off()  # the next one that is due waits anew
+
+
+def saved_steps(root: Path, asked_at: int = -1) -> list[int]:
+    """Save every 8 steps of an environment with episodes of 20 steps; return when that was."""
+    env, _, source = watched()
+    env.reset()
+    saved: list[int] = []
+    with CheckpointEngine(source, Settings(root=root, every=8)) as engine:
+        engine.resume(step=0)
+        for step in range(1, 61):
+            follow(env, [0])
+            if step % 20 == 0:
+                env.reset()
+            if step == asked_at:
+                engine.request_save("asked for", at_once=False)
+            if engine.step(step):
+                engine.wait()
+                saved.append(step)
+    return saved
+
+
+def test_the_engine_saves_at_the_start_of_an_episode_where_that_is_cheaper(tmp_path: Path) -> None:
+    # The first episode may be of any length; from then on a replay of 10 steps is too long.
+    assert saved_steps(tmp_path) == [8, 16, 24, 40, 48, 60]
+
+
+def test_a_save_that_is_asked_for_never_waits(tmp_path: Path) -> None:
+    assert 35 in saved_steps(tmp_path, asked_at=35)
 
 
 def test_nothing_waits_before_an_episode_has_ended() -> None:

@@ -221,5 +221,3 @@ class Episodic(Learner):
 
     def chill(self) -> None:
         self.memory["open"] = []
-
-

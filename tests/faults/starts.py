@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import unbroken
+from unbroken.capture.volatile import without_clocks
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
@@ -68,7 +69,13 @@ class Starts:
             runner.communicate()
 
     def run(
-        self, training: type[Training], root: Path, *, kill: int | None = None, cold: bool = False, nth: int = 0
+        self,
+        training: type[Training],
+        root: Path,
+        *,
+        kill: int | None = None,
+        cold: bool = False,
+        nth: int = 0,
     ) -> str:
         """Start it once, and return what it said. It ends in order, or by the kill that was ordered."""
         log = root.with_suffix(".log")
@@ -110,7 +117,7 @@ def end_of(root: Path) -> Snapshot:
 
 def differing(one: Snapshot, other: Snapshot) -> list[str]:
     """Return the places at which two ends differ."""
-    return [str(difference) for difference in compare(one, other)]
+    return [str(difference) for difference in without_clocks(compare(one, other), one, other)]
 
 
 def _runner(hash_seed: int) -> subprocess.Popen[str]:

@@ -22,7 +22,9 @@ from .starts import Starts, Training, differing
     ],
     ids=lambda training: training.__name__,  # pyright: ignore[reportUnknownLambdaType]
 )
-def test_its_memory_comes_back_once_and_whole(training: type[Training], starts: Starts, tmp_path: Path) -> None:
+def test_its_memory_comes_back_once_and_whole(
+    training: type[Training], starts: Starts, tmp_path: Path
+) -> None:
     undisturbed, resumed, cold = starts.three_ways(training, tmp_path)
     assert differing(undisturbed, resumed) == []
     assert differing(undisturbed, cold) != []

@@ -24,11 +24,12 @@ class Net(Training):
 
     def loss(self, step: int) -> torch.Tensor:
         seen = torch.tensor([[float(step), step % 3, 1.0]])
-        return (self.net(seen) - torch.tensor([[1.0, -1.0]])).pow(2).mean()
+        error: torch.Tensor = self.net(seen) - torch.tensor([[1.0, -1.0]])
+        return error.pow(2).mean()
 
     def update(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
 
 

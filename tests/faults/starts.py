@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -132,7 +132,7 @@ def _runner(hash_seed: int) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def ends_alone() -> Iterator[None]:
+def ends_alone() -> Generator[None]:
     """Whatever happens, the child ends here and never becomes a second runner."""
     try:
         yield

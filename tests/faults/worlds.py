@@ -113,14 +113,14 @@ class Limited(Walking):
 
     def build(self) -> Any:
         inner = gym.wrappers.RecordEpisodeStatistics(gym.make("Pendulum-v1", max_episode_steps=8))
-        wrapped = gym.wrappers.NormalizeReward(gym.wrappers.NormalizeObservation(inner))
+        wrapped: Any = gym.wrappers.NormalizeReward(gym.wrappers.NormalizeObservation(inner))
         return gym.wrappers.Autoreset(wrapped)
 
     def chill(self) -> None:
-        layer = self.env
+        layer: Any = self.env
         while not isinstance(layer, gym.wrappers.TimeLimit):
             layer = layer.env
-        layer._elapsed_steps = 0
+        vars(layer)["_elapsed_steps"] = 0
 
 
 class Counted(Training):

@@ -148,8 +148,8 @@ def left_by(folder: Path, name: str, place: str = "") -> dict[str, Any]:
     """Return what a training left behind, without the times in it."""
     found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     files = Path(place) if place else folder / name
-    found["logs"] = {path.name: logged(path) for path in sorted(files.glob("progress.*"))}
-    found["logs"]["log.txt"] = cells(files / "log.txt")
+    logs: dict[str, Any] = {path.name: logged(path) for path in sorted(files.glob("progress.*"))}
+    found["logs"] = {**logs, "log.txt": cells(files / "log.txt")}
     found["events"] = events(files)
     if (files / "evaluations.npz").exists():
         with np.load(files / "evaluations.npz") as arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
@@ -24,6 +24,7 @@ KILL = 85
 """Steps of the eight environments; between a checkpoint at 75 and the next at 100."""
 
 pytest.importorskip("rl_zoo3")
+yaml: Any = importlib.import_module("yaml")
 
 
 def hyperparameters(folder: Path) -> Path:
@@ -80,7 +81,7 @@ def left_by(folder: Path) -> dict[str, Any]:
     normalized = VecNormalize.load(
         str(folder / "CartPole-v1/vecnormalize.pkl"), make_vec_env("CartPole-v1", n_envs=8)
     )
-    statistics = normalized.obs_rms, normalized.ret_rms
+    statistics: list[Any] = [normalized.obs_rms, normalized.ret_rms]
     model, best = (PPO.load(folder / f"{name}.zip", device="cpu") for name in ("CartPole-v1", "best_model"))
     with np.load(folder / "evaluations.npz") as arrays:
         evaluations = {name: arrays[name].tolist() for name in arrays.files}

@@ -7,7 +7,8 @@ are logged once. A file only grows at its end as a rule, so a checkpoint stores 
 The text itself holds times, and the order of a CSV's columns follows Python's hashes. For the comparison
 of two runs there is a digest beside it, of every value but the times, in an order of its own.
 
-Not promised: files that an output format of the user's own writes, and what something else wrote into these.
+Not promised: files that an output format of the user's own writes, what something else wrote into these, and
+a matplotlib figure that waits to be written at the moment of a save. That one is left out, and said.
 """
 
 from __future__ import annotations
@@ -205,6 +206,14 @@ def _put_back(output: Any, content: bytes, keys: list[str]) -> None:
     if hasattr(output, "keys"):
         output.keys = keys
     _read.pop(output, None)
+
+
+def drop_figures(logger: Any) -> None:
+    """Forget values whose figure did not come back: writing them would end the training."""
+    for name, value in list(logger.name_to_value.items()):
+        if type(value).__name__ == "Figure" and type(value).__module__ == MODULE and value.figure is None:
+            for held in (logger.name_to_value, logger.name_to_count, logger.name_to_excluded):
+                held.pop(name, None)
 
 
 def refill(file: Any, content: bytes) -> None:

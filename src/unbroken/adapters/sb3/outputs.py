@@ -20,6 +20,7 @@ from stable_baselines3.common.logger import TensorBoardOutputFormat
 
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.evaluations import write_scores
+from unbroken.adapters.sb3.logs import drop_figures
 
 TENSORBOARD = "tensorboard"
 
@@ -32,6 +33,7 @@ def record_outputs(model: BaseAlgorithm) -> dict[str, str]:
 
 def go_on(model: BaseAlgorithm, root: BaseCallback, recorded: dict[str, str]) -> None:
     """Let the outputs go on where those of the checkpoint stood."""
+    drop_figures(model.logger)
     board, first = _board(model), recorded.get(TENSORBOARD, "")
     if board is not None and os.path.isdir(first):
         _continue(model, board, first)

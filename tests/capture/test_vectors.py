@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers import vector as wrappers
 
 from unbroken.capture import registry
+from unbroken.capture.replay_cost import teller_of
 from unbroken.capture.seeds import seeds_of
 from unbroken.capture.source import policy_of_loaded
 from unbroken.capture.watched import WatchedEnvironments
@@ -167,6 +169,31 @@ def restored_in_another(roomy: Any, stepped_before: int, cut_at: int | None = No
     finally:
         one.close()
         other.close()
+
+
+def test_what_a_replay_in_workers_costs_is_known_here() -> None:
+    pytest.importorskip("Box2D")
+    vector = AsyncVectorEnv([partial(gym.make, "LunarLander-v3")] * 2)
+    try:
+        vector.reset(seed=1)
+        WatchedEnvironments().watch({"env": vector})
+        teller = teller_of(vector)
+        assert teller is not None
+        for _ in range(5):
+            vector.step(np.zeros(2, int))
+        cost = teller()
+        assert (cost.environments, cost.steps) == (2, 10)
+    finally:
+        vector.close()
+
+
+def test_a_vector_that_nobody_holds_any_more_goes() -> None:
+    vector = AsyncVectorEnv([partial(gym.make, "CartPole-v1")])
+    WatchedEnvironments().watch({"env": vector})
+    (process,) = vector.processes
+    del vector
+    gc.collect()
+    assert not process.is_alive()
 
 
 class Engine(gym.Env[Any, Any]):

@@ -18,7 +18,7 @@ from typing import Any
 from unbroken.capture.environments import How, Verdict
 from unbroken.capture.worker_agent import AGENT, ERRAND, Agent, Answer
 from unbroken.capture.workers import WorkersCaptor
-from unbroken.errors import NotCapturable
+from unbroken.errors import InternalError, NotCapturable
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Captor
 from unbroken.types import Fidelity
@@ -42,7 +42,7 @@ class AsyncWorkers:
     """The worker processes of one AsyncVectorEnv, seen from the trainer."""
 
     def __init__(self, venv: Any) -> None:
-        self._venv = venv
+        self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
         self.seeds: list[int | None] = []
         """What each environment was last reset with, as of the newest capture."""
         self._be_idle()
@@ -52,7 +52,7 @@ class AsyncWorkers:
         """Have every worker, or some of them, do the same at the same time."""
         self._be_idle()
         if of is None:
-            return list(self._venv.call(AGENT, command, *arguments))
+            return list(self.vector.call(AGENT, command, *arguments))
         answers = self._errands([(command, *arguments) if i in of else None for i in self._indices])
         return [answers[i] for i in of]
 
@@ -65,26 +65,34 @@ class AsyncWorkers:
         return self._errands([(command, argument) for argument in arguments])
 
     @property
+    def vector(self) -> Any:
+        """The vector whose workers they are."""
+        vector = self._alive()
+        if vector is None:
+            raise InternalError("The workers of a vector are asked, and it is gone.")
+        return vector
+
+    @property
     def pids(self) -> list[int]:
         """The process ids of the workers."""
-        return [process.pid for process in self._venv.processes]
+        return [process.pid for process in self.vector.processes]
 
     @property
     def _indices(self) -> range:
-        return range(self._venv.num_envs)
+        return range(self.vector.num_envs)
 
     def _errands(self, tasks: list[Any]) -> list[Answer]:
         self._be_idle()
-        self._venv.set_attr(ERRAND, tasks)
-        return list(self._venv.call(AGENT, "errand"))
+        self.vector.set_attr(ERRAND, tasks)
+        return list(self.vector.call(AGENT, "errand"))
 
     def _be_idle(self) -> None:
-        if self._venv.closed:
+        if self.vector.closed:
             raise NotCapturable(
                 "The environments of an AsyncVectorEnv cannot be reached: it is closed.",
                 hint="Close it after the last save.",
             )
-        pending = self._venv._state.value
+        pending = self.vector._state.value
         if pending != "default":
             raise NotCapturable(
                 f"The environments of an AsyncVectorEnv cannot be saved: its {pending}_async is under way.",

@@ -23,8 +23,9 @@ from typing import Any, ClassVar
 from unbroken.capture import registry
 from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
 from unbroken.capture.elsewhere import Captured, Restore, captured, in_one_document, planned
-from unbroken.capture.environments import Verdict, known
+from unbroken.capture.environments import Verdict, chain, known
 from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.replay_cost import Cost, tellers, total
 from unbroken.capture.source import policy_of_loaded, setting_names
 from unbroken.capture.worker_locals import LoopLocals
 from unbroken.errors import InternalError
@@ -53,6 +54,8 @@ class Answer:
     verdict: Verdict | None = None
     seed: int | None = None
     """What the environment was last reset with."""
+    cost: Cost = field(default_factory=Cost)
+    """What a restore would take in this worker."""
 
 
 class Agent:
@@ -104,6 +107,10 @@ class Agent:
         roots = self._roots(frame, LoopLocals(frame, self.remembered))
         state = captured(roots, self.policy(), contents=contents)
         return Answer(state=state, seed=seed_of(frame.f_locals["env"]))
+
+    def do_cost(self, frame: FrameType) -> Answer:
+        """Say what a restore of this moment would take by replay."""
+        return Answer(cost=total(tellers(chain(frame.f_locals["env"]))))
 
     def do_plan(self, frame: FrameType, restore: Restore) -> Answer:
         """Lay a saved state over the environment; nothing is touched."""

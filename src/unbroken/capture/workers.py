@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
-from unbroken.capture.elsewhere import restore_of, scope_of, tell
+from unbroken.capture import elsewhere
+from unbroken.capture.elsewhere import restore_of, scope_of
 from unbroken.capture.environments import How, Verdict
+from unbroken.capture.replay_cost import Cost, tell
 from unbroken.capture.worker_agent import Answer
 from unbroken.errors import NotCapturable, RestoreFailed
 from unbroken.state.nodes import List, Scope, Value
@@ -43,6 +46,11 @@ class Workers(Protocol):
 
     def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
         """Have every worker do the same with an argument of its own."""
+        ...
+
+    @property
+    def vector(self) -> Any:
+        """The vector whose workers they are."""
         ...
 
     @property
@@ -81,7 +89,14 @@ def look_at(
         for i, answer in zip(those, workers.ask("attach", verdict, of=those), strict=True):
             attached = _answered(i, answer).verdict
             found[i] = Seen(kind, introduced[i].name, introduced[i].settings, verdict, attached)
+    if any((seen.attached or seen.verdict).how in (How.REPLAY, How.WHOLE_REPLAY) for seen in found.values()):
+        tell(workers.vector, partial(_cost, workers))
     return [found[i] for i in range(len(introduced))]
+
+
+def _cost(workers: Workers) -> Cost:
+    """Return what a restore would take: the workers replay at the same time."""
+    return reduce(Cost.beside, (answer.cost for answer in workers.ask("cost")), Cost())
 
 
 def _answered(worker: int, answer: Answer) -> Answer:
@@ -137,7 +152,7 @@ class WorkersCaptor:
         for i, answer in enumerate(workers.ask_each("plan", restores)):
             if answer.error:
                 graft.error(f"environment worker {i} cannot take what was saved: {answer.error}.")
-            tell(answer.differences, places[i], graft)
+            elsewhere.tell(answer.differences, places[i], graft)
         graft.write(_apply, workers, phase=Phase.WORLD)
 
 

@@ -16,6 +16,7 @@ from unbroken.adapters.sb3.policy import worker_policy
 from unbroken.capture.worker_agent import AGENT, Answer
 from unbroken.capture.worker_agent import Agent as WorkerAgent
 from unbroken.capture.workers import WorkersCaptor
+from unbroken.errors import InternalError
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Captor, Policy
 
@@ -40,18 +41,18 @@ class Workers:
     """The worker processes of one SubprocVecEnv, seen from the trainer."""
 
     def __init__(self, venv: SubprocVecEnv) -> None:
-        self._venv = venv
+        self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
         self.seeds: list[int | None] = []
         """What each environment was last reset with, as of the newest capture."""
         venv.set_attr(AGENT, Agent())
 
     def ask(self, command: str, *arguments: Any, of: Sequence[int] | None = None) -> list[Answer]:
         """Have every worker, or some of them, do the same at the same time."""
-        return list(self._venv.env_method(AGENT, command, *arguments, indices=of))
+        return list(self.vector.env_method(AGENT, command, *arguments, indices=of))
 
     def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
         """Have one worker do something."""
-        answer: Answer = self._venv.env_method(AGENT, command, *arguments, indices=[worker])[0]
+        answer: Answer = self.vector.env_method(AGENT, command, *arguments, indices=[worker])[0]
         return answer
 
     def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
@@ -59,9 +60,17 @@ class Workers:
         return [self.ask_one(worker, command, argument) for worker, argument in enumerate(arguments)]
 
     @property
+    def vector(self) -> SubprocVecEnv:
+        """The vector whose workers they are."""
+        vector = self._alive()
+        if vector is None:
+            raise InternalError("The workers of a vector are asked, and it is gone.")
+        return vector
+
+    @property
     def pids(self) -> list[int]:
         """The process ids of the workers."""
-        return [process.pid for process in self._venv.processes if process.pid is not None]
+        return [process.pid for process in self.vector.processes if process.pid is not None]
 
 
 _workers: weakref.WeakKeyDictionary[Any, Workers] = weakref.WeakKeyDictionary()

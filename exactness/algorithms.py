@@ -206,7 +206,7 @@ OFF_POLICY = [
         group="SAC", name="her", algorithm="SAC", environment="BitFlippingEnv (continuous)",
         around="HerReplayBuffer, 2 environments",
         build=lambda: SAC("MultiInputPolicy", bits(continuous=True), **her()),
-        steps=180, cold=("model/replay_buffer/ep_length",),
+        steps=180, cold=("model/replay_buffer/observations",),
     ),
     Cell(
         group="TD3", name="ornstein", algorithm="TD3", environment=PENDULUM,

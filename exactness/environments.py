@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import (
 from exactness import worlds
 from exactness.building import atari, image, off_policy, on_policy, tiny, vector
 from exactness.cell import Cell
+from unbroken.envs import FreshWorld
 
 LUNAR, WALKER = "LunarLander-v3", "BipedalWalker-v3"
 CONTINUOUS: dict[str, Any] = {"continuous": True, "enable_wind": True}
@@ -89,6 +90,20 @@ BOX2D = [
         group="Box2D", name="BipedalWalker", algorithm="PPO", environment=WALKER,
         around="as it is: replay since its construction",
         build=lambda: quick(vector(WALKER, 2, max_episode_steps=60)), steps=320, cold=ENVIRONMENT,
+    ),
+    Cell(
+        group="Box2D", name="BipedalWalker-fresh", algorithm="PPO", environment=WALKER,
+        around="`unbroken.envs.FreshWorld`: a new world for each episode",
+        build=lambda: quick(vector(WALKER, 2, inside=(FreshWorld,), max_episode_steps=60)), steps=320,
+        cold=ENVIRONMENT,
+    ),
+    Cell(
+        group="Box2D", name="BipedalWalker-workers", algorithm="PPO", environment=WALKER,
+        around="`FreshWorld`, 2 environments in processes",
+        build=lambda: quick(
+            vector(WALKER, 2, processes=True, inside=(FreshWorld,), max_episode_steps=60)
+        ),
+        steps=320, cold=ENVIRONMENT,
     ),
     Cell(
         group="Box2D", name="BipedalWalkerHardcore", algorithm="PPO", environment="BipedalWalkerHardcore-v3",
@@ -209,7 +224,7 @@ WRAPPED = [
             vector(
                 "Hopper-v5",
                 inside=(
-                    wrappers.RecordEpisodeStatistics, rescaled, wrappers.NormalizeObservation,
+                    partial(wrappers.RecordEpisodeStatistics, stats_key="statistics"), rescaled, wrappers.NormalizeObservation,
                     wrappers.NormalizeReward, partial(wrappers.FrameStackObservation, stack_size=3),
                     wrappers.FlattenObservation, partial(wrappers.TimeLimit, max_episode_steps=23),
                 ),
@@ -242,7 +257,7 @@ VecCheckNan(vector(worlds.Picture, 2), raise_exception=True),
                 )
             )
         ),
-        steps=96, cold=("model/env/venv/stacked_obs",),
+        steps=96, cold=("model/env/venv/stacked_obs", "model/_last_obs"),
     ),
     Cell(
         group="wrappers", name="dictionary", algorithm="PPO", environment="of a user's own",
@@ -250,7 +265,7 @@ VecCheckNan(vector(worlds.Picture, 2), raise_exception=True),
         build=lambda: quick(
             VecFrameStack(VecNormalize(vector(worlds.Drift, 2), norm_obs_keys=["at"]), 2), "MultiInputPolicy"
         ),
-        steps=192, cold=("model/env/stacked_obs",),
+        steps=192, cold=("model/env/stacked_obs", "model/_last_obs"),
     ),
     Cell(
         group="wrappers", name="extracted", algorithm="A2C", environment="of a user's own",
@@ -275,9 +290,14 @@ OWN = [
         steps=192, cold=ENVIRONMENT,
     ),
     Cell(
-        group="of one's own", name="hidden-replayed", algorithm="PPO", environment="an engine behind a handle",
-        around="nothing registered: replayed",
-        build=lambda: quick(vector(worlds.Hidden)), steps=192, cold=ENVIRONMENT,
+        group="of one's own", name="replayed", algorithm="PPO", environment="keeps its state in a generator of Python",
+        around="nothing registered",
+        build=lambda: quick(vector(worlds.Unfolding, 2)), steps=192, cold=ENVIRONMENT,
+    ),
+    Cell(
+        group="of one's own", name="handle", algorithm="PPO", environment="an engine behind a handle",
+        around="nothing registered",
+        build=lambda: quick(vector(worlds.Hidden)), steps=192, cold=ENVIRONMENT, claim="approximate",
     ),
     Cell(
         group="of one's own", name="clock", algorithm="PPO", environment="reads the wall clock",

@@ -78,11 +78,15 @@ class Runner:
 
 
 class Oracle:
-    """Puts cells to the proof, with two interpreters that live as long as it does."""
+    """Puts cells to the proof, with two interpreters that live as long as it does.
 
-    def __init__(self, folder: Path, *, seed: int = 7) -> None:
+    `cells` is the module whose `BY_KEY` has them: processes find a cell by its key.
+    """
+
+    def __init__(self, folder: Path, *, seed: int = 7, cells: str = "exactness.matrix") -> None:
         self._folder = folder
         self._seed = seed
+        self._cells = cells
         self._first = Runner(1)
         self._second = Runner(2)
 
@@ -95,7 +99,7 @@ class Oracle:
         began = time.monotonic()
         folder = self._folder / cell.key.replace("/", "-").replace(" ", "-")
         folder.mkdir(parents=True)
-        proof = _Proof(cell, folder, self._first, self._second, seed=self._seed)
+        proof = _Proof(cell, folder, (self._first, self._second), seed=self._seed, cells=self._cells)
         row = proof.row
         try:
             proof.carry_out()
@@ -110,12 +114,20 @@ class Oracle:
 class _Proof:
     """All runs of a cell work in one folder, one after the other: its path is no difference between them."""
 
-    def __init__(self, cell: Cell, folder: Path, first: Runner, second: Runner, *, seed: int) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        folder: Path,
+        runners: tuple[Runner, Runner],
+        *,
+        seed: int,
+        cells: str,
+    ) -> None:
         self.cell = cell
+        self.cells = cells
         self.folder = folder
-        self.first = first
-        self.second = second
-        self.draw = random.Random(f"{seed}/{cell.key}")
+        self.first, self.second = runners
+        self.seed = seed
         self.log = folder / "log"
         self.row = Row(
             key=cell.key,
@@ -134,10 +146,7 @@ class _Proof:
         row.ways = ways(self.log.read_text(errors="replace"))
         self.aside("U")
         row.steps = undisturbed.calls
-        low, high = self.cell.window
-        row.killed = self.draw.randint(
-            int(low * row.steps) + 1, max(int(high * row.steps), int(low * row.steps) + 1)
-        )
+        row.killed = moment(self.cell, row.steps, seed=self.seed)
         every = self.cell.every or max(1, min(row.steps // 9, row.killed - 1))
         self.run_killed(every=every, kill=row.killed)
         shutil.copytree(self.folder / "now", self.folder / "cold", symlinks=True)
@@ -153,27 +162,22 @@ class _Proof:
         row = self.row
         expected, found, cold = (final(self.folder / name / ROOT) for name in "URC")
         row.leaves = sum(1 for component in expected.components.values() for _ in leaves(component))
-        wrong = [
-            f"{kind} {name}"
-            for kind, a, b in (
-                ("weights", undisturbed.weights, resumed.weights), ("draws", undisturbed.draws, resumed.draws),
-            )
-            for name in [key for key in {**a, **b} if a.get(key) != b.get(key)]
-        ]  # fmt: skip
-        wrong += [str(leaf) for leaf in differences(expected, found)]
         inexact = inexact_parts(found)
-        if row.claim == "exact":
-            if row.resumed <= 0:
-                wrong.append("nothing was restored")
-            if inexact:
-                wrong.append(f"promised less than exact: {inexact}")
-            missed = forgot.weights == undisturbed.weights
-            if missed and (self.cell.cold_in == "weights" or not differences(expected, cold)):
-                wrong.append(f"{row.cold} left cold changes nothing, so nothing is proved")
-            row.holds, row.reason = not wrong, shortened(wrong)
-        else:
-            row.holds = bool(inexact)
-            row.reason = inexact or "nothing says that it is not exact"
+        if row.claim != "exact":
+            row.holds, row.reason = bool(inexact), inexact or "nothing says that it is not exact"
+            return
+        wrong = [f"promised less than exact: {inexact}"] if inexact else []
+        if row.resumed <= 0:
+            wrong.append("nothing was restored")
+        for kind, a, b in (
+            ("weights", undisturbed.weights, resumed.weights), ("draws", undisturbed.draws, resumed.draws),
+        ):  # fmt: skip
+            wrong += [f"{kind} {name} differ" for name in {**a, **b} if a.get(name) != b.get(name)]
+        wrong += [str(leaf) for leaf in differences(expected, found)]
+        missed = forgot.weights == undisturbed.weights
+        if missed and (self.cell.cold_in == "weights" or not differences(expected, cold)):
+            wrong.append(f"{row.cold} left cold changes nothing, so nothing is proved")
+        row.holds, row.reason = not wrong, shortened(wrong)
 
     def run(self, runner: Runner, *, every: int, cold: Sequence[str] = ()) -> Finding:
         status = runner.run(self.order(every=every, cold=cold))
@@ -190,7 +194,7 @@ class _Proof:
         work = self.folder / "now"
         work.mkdir(exist_ok=True)
         return Order(
-            key=self.cell.key, folder=str(work), out=str(self.folder / "out"), log=str(self.log), every=every,
+            cells=self.cells, key=self.cell.key, folder=str(work), out=str(self.folder / "out"), log=str(self.log), every=every,
             kill=kill, cold=list(cold),
         )  # fmt: skip
 
@@ -202,6 +206,12 @@ class _Proof:
             return "nothing was said"
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1] if lines else "nothing was said"
+
+
+def moment(cell: Cell, steps: int, *, seed: int) -> int:
+    """Return the step of the kill, drawn from the seed and the cell's name."""
+    low, high = (int(part * steps) for part in cell.window)
+    return random.Random(f"{seed}/{cell.key}").randint(low + 1, max(high, low + 1))
 
 
 def final(root: Path) -> Snapshot:

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import signal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 import unbroken
+from exactness.cell import Cell
 from exactness.loops import Loop
-from exactness.matrix import BY_KEY
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.capture.source import GraftSource
 from unbroken.sb3 import CheckpointCallback
@@ -36,6 +37,8 @@ NEVER = 10**9
 class Order(msgspec.Struct, kw_only=True):
     """What a process has to do. It works in `folder`; `every` and `kill` count steps of the vector."""
 
+    cells: str
+    """The module whose `BY_KEY` has the cell."""
     key: str
     folder: str
     out: str
@@ -127,7 +130,7 @@ def train(order: Order) -> Finding:
     torch.set_num_threads(1)
     if order.cold:
         leave_cold(order.cold)
-    cell = BY_KEY[order.key]
+    cell: Cell = import_module(order.cells).BY_KEY[order.key]
     built = cell.build()
     if isinstance(built, Loop):
         return _loop(built, order, after=cell.after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -112,6 +113,29 @@ def registered(count: int) -> Any:
         Registered, capture=lambda env: {"x": env.engines[env.handle]}, restore=restore
     )
     return vector(Registered, count, processes=True)
+
+
+class Unfolding(gymnasium.Env[Any, Any]):
+    """Its state lies in the local variables of a generator, which every reset makes anew."""
+
+    observation_space: spaces.Space[Any] = spaces.Box(-100, 100, (1,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
+
+    def story(self) -> Generator[float, int, None]:
+        x = float(self.np_random.normal())
+        while True:
+            action = yield x
+            x = 0.95 * x + 0.2 * action - 0.1 + 0.1 * float(self.np_random.normal())
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.told, self.age = self.story(), 0
+        return np.array([next(self.told)], np.float32), {}
+
+    def step(self, action: Any) -> Answer:
+        self.age += 1
+        x = self.told.send(int(action))
+        return np.array([x], np.float32), -abs(x), False, self.age == 30, {}
 
 
 class Clocked(Drift):

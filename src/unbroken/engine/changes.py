@@ -11,10 +11,10 @@ only later do not show in the birth document.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -114,6 +114,15 @@ class Change:
 
 def _text(leaf: BirthLeaf | None) -> str:
     return "nothing" if leaf is None else leaf.text
+
+
+@runtime_checkable
+class KnowsCauses(Protocol):
+    """A source that knows which changes only follow from others."""
+
+    def causes(self, found: Sequence[Change]) -> Sequence[Change]:
+        """Return those that a person has made; the others are neither judged nor told."""
+        ...
 
 
 def usual_verdict(change: Change) -> Verdict:

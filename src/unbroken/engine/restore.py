@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.engine.changes import Change, Verdict, find_changes, named, within
+from unbroken.engine.changes import Change, KnowsCauses, Verdict, find_changes, named, within
 from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
 from unbroken.engine.wording import (
     Reword,
@@ -31,6 +31,7 @@ from unbroken.state.places import last_key
 from unbroken.state.snapshot import Snapshot
 
 SHOWN = 5
+ALLOWED = "allowed, so the run is no longer exact"
 _REPORTED = frozenset({"changed", "lost", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
 _PROGRAMS_OWN = frozenset({"changed", "kept", "moved"})
@@ -49,6 +50,8 @@ class Judged:
     """Places of errors of which a person is shown no difference: what the plan runs into there says more."""
     only_strict: bool = False
     """Whether every error is one only because strictness was asked for."""
+    inexact: tuple[str, ...] = ()
+    """What was allowed although the run is not exact with it."""
 
 
 def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: Collection[str]) -> Judged:
@@ -56,6 +59,7 @@ def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: C
     reword = _reword_of(source)
     keep: list[str] = []
     reports: list[Words] = []
+    inexact: list[Words] = []
     errors: dict[str, Words] = {}
     vague: set[str] = set()
     only_strict = True
@@ -72,9 +76,19 @@ def judge(source: Source, changes: Sequence[Change], *, strict: bool, allowed: C
             only_strict = only_strict and verdict is not Verdict.ERROR
             continue
         keep.append(change.place)
-        effect = "allowed, so the run is no longer exact" if verdict is Verdict.ERROR else words.effect
+        effect = words.effect
+        if verdict is Verdict.ERROR:
+            effect = ALLOWED
+            inexact.append(replace(words, effect=""))
         reports.append(replace(words, effect=effect or _usual_effect(change, verdict)))
-    return Judged(tuple(keep), tuple(reports), errors, frozenset(vague), only_strict=only_strict)
+    return Judged(
+        tuple(keep),
+        tuple(reports),
+        errors,
+        frozenset(vague),
+        only_strict=only_strict,
+        inexact=tuple(lines(inexact)),
+    )
 
 
 def _usual_effect(change: Change, verdict: Verdict) -> str:
@@ -94,6 +108,8 @@ class Restored:
     reports: tuple[str, ...]
     adopted: bool
     state: Snapshot
+    inexact: tuple[str, ...] = ()
+    """What sets the run apart from an undisturbed one from now on."""
 
 
 def restore(
@@ -118,18 +134,22 @@ def restore(
         RestoreFailed: writing failed, or the result is not what was saved.
     """
     saved.adoptable = saved.recheck is not None
-    changes = find_changes(birth, now, saved) if birth is not None else []
+    changes: Sequence[Change] = find_changes(birth, now, saved) if birth is not None else ()
+    if isinstance(source, KnowsCauses):
+        changes = source.causes(changes)
     reword = _reword_of(source)
     judged = judge(source, changes, strict=strict, allowed=allowed)
     graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    permitted = [d.place for d in graft.errors if within(d.place, allowed) or last_key(d.place) in allowed]
+    permitted = [d for d in graft.errors if within(d.place, allowed) or last_key(d.place) in allowed]
     if permitted:
-        judged = Judged(
-            (*judged.keep, *permitted),
-            (*judged.reports, *(_allowed(place, reword) for place in permitted)),
-            judged.errors,
-            judged.vague,
-            judged.only_strict,
+        words = [
+            reword(d.place, Words(subject=subject_of(d.place), detail="kept as built")) for d in permitted
+        ]
+        judged = replace(
+            judged,
+            keep=(*judged.keep, *(d.place for d in permitted)),
+            reports=(*judged.reports, *(replace(one, effect=ALLOWED) for one in words)),
+            inexact=tuple(dict.fromkeys((*judged.inexact, *lines(words)))),
         )
         graft = source.plan(saved, keep=judged.keep, trusted=trusted)
     _refuse(graft, judged, reword)
@@ -138,11 +158,7 @@ def restore(
     agreed()
     _apply(graft)
     state = _read_back(source, saved, graft, judged)
-    return Restored(tuple(reports), bool(judged.keep), state)
-
-
-def _allowed(place: str, reword: Reword) -> Words:
-    return reword(place, Words(subject=subject_of(place), detail="kept as built", effect="allowed"))
+    return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
 
 
 def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
@@ -170,10 +186,10 @@ def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
 
 def _way_out(judged: Judged, errors: Sequence[Words], found: Sequence[Difference]) -> str:
     """Return what a person can do about `errors`, of which `found` are those that the plan ran into."""
-    names = ", ".join(f'"{name}"' for name in dict.fromkeys(w.subject for w in judged.errors.values()))
+    names = ", ".join(f'"{name}"' for name in dict.fromkeys(words.subject for words in errors))
     if judged.only_strict and not found:
         return f"Start with the former settings, without strict=True, or with allow_changed={{{names}}}."
-    passable = {words.subject for words in judged.errors.values() if words.passable}
+    passable = {words.subject for words in errors if words.passable}
     if all(words.subject in passable for words in errors):
         return f"Start with the former settings, or with allow_changed={{{names}}}: the run is then no longer exact."
     return "Start with the former settings, or use another run."

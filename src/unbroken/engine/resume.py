@@ -74,6 +74,8 @@ class Resumption:
     """What was restored of the commit, by the names under which it holds that."""
     inexact: str = ""
     """What a changed number of ranks costs."""
+    allowed: tuple[str, ...] = ()
+    """What was allowed to differ although the run is not exact with it."""
 
     @property
     def episodes(self) -> int:
@@ -102,6 +104,7 @@ class Resumption:
         if self.inexact:
             warnings.append(f"{self.inexact}; the run is no longer exact")
             inexact.append(self.inexact)
+        inexact += self.allowed
         return ResumeReport(
             tier=self.tier,
             fault=self.fault,
@@ -366,6 +369,7 @@ class Attempts:
             # What cannot be read is written anew: this script is what the run goes on with.
             adopted=restored.adopted or bool(lost),
             changes=(*lost, *restored.reports),
+            allowed=restored.inexact,
             promises=dict(restored.state.promises),
             facts=dict(restored.state.counters),
         )

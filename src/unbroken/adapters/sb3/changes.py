@@ -3,17 +3,19 @@
 Refused: another network, space, environment, number of environments or algorithm. Taken from the script
 and reported: numbers and functions (learning rate, gamma, schedules, total steps) and the arguments of
 environments. Kept as the script built it: more or fewer callbacks, outputs of the logger. What training
-itself changes, and all that an environment draws at its start, comes from the checkpoint.
+itself changes, and all that an environment draws at its start, comes from the checkpoint. Another number
+of environments changes the shape of much; only the number itself is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from unbroken.adapters.sb3.position import STEP, Position
+from unbroken.adapters.sb3.resizing import COUNT, ENV
 from unbroken.adapters.sb3.wording import COUNTS, NETWORK, SCHEDULES, SPACES
 from unbroken.capture.source import ENVIRONMENTS, environment_verdict
-from unbroken.engine.changes import Change, Verdict, usual_verdict
+from unbroken.engine.changes import BirthLeaf, Change, Verdict, usual_verdict
 
 ROLLOUT_LENGTHS = ("model/n_steps", "model/train_freq/0")
 """Settings that a rollout in progress depends on."""
@@ -44,6 +46,51 @@ def judge(change: Change, settings: frozenset[str]) -> Verdict:
         # Refused by `obstacles` if a rollout is in progress; between two the buffer begins anew.
         return Verdict.NEW_VALUE
     return usual_verdict(change)
+
+
+def causes(found: Sequence[Change], vector: str) -> list[Change]:
+    """Return the changes without those that only follow from another number of environments.
+
+    `vector` is the place of the vector below all wrappers: with another number it is built anew.
+    """
+    count = next((change for change in found if change.place == COUNT), None)
+    if count is None or count.birth is None or count.now is None:
+        return list(found)
+    before, after = count.birth.text, count.now.text
+    return [
+        change
+        for change in found
+        if change is count or not _follows(change, vector, before=before, after=after)
+    ]
+
+
+def _follows(change: Change, vector: str, *, before: str, after: str) -> bool:
+    place = change.place
+    if place.rpartition("/")[0] == vector:
+        return True
+    if place == vector and {_class_of(change.birth), _class_of(change.now)} <= _VECTORS:
+        return True
+    if place == "model/action_noise" or place.startswith("model/action_noise/"):
+        return change.kind == "structure" or change.name in COUNTS
+    if place.split("/")[1:2] == ["replay_buffer"] and change.name == "buffer_size":
+        return True  # what was asked for is `model/buffer_size`; each environment gets its share
+    if place.startswith("model/") and change.name in COUNTS:
+        return True
+    shapes = [
+        leaf.shape for leaf in (change.birth, change.now) if leaf is not None and leaf.shape is not None
+    ]
+    if len(shapes) == 2:
+        return any(
+            (str(a), str(b)) == (before, after) for a, b in zip(shapes[0][:2], shapes[1][:2], strict=False)
+        )
+    return place.startswith(f"{ENV}/") and change.kind == "structure"
+
+
+_VECTORS = frozenset({"DummyVecEnv", "SubprocVecEnv"})
+
+
+def _class_of(leaf: BirthLeaf | None) -> str:
+    return "" if leaf is None else leaf.text.rpartition(":")[2]
 
 
 def _is_of_the_loop(name: str) -> bool:

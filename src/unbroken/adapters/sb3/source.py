@@ -17,6 +17,7 @@ from unbroken.adapters.sb3.outputs import record_outputs
 from unbroken.adapters.sb3.policy import training_policy
 from unbroken.adapters.sb3.position import Position
 from unbroken.adapters.sb3.reentry import plain_frequency
+from unbroken.adapters.sb3.resizing import COUNT, layers, resizing_of
 from unbroken.capture import verdicts
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import ENVIRONMENTS, GraftSource
@@ -75,6 +76,10 @@ class TrainingSource(GraftSource):
         with plain_frequency(self._model):
             return super().capture()
 
+    def causes(self, found: Sequence[Change]) -> list[Change]:
+        """Leave out what only follows from another number of environments."""
+        return changes.causes(found, layers(self._model)[-1][0])
+
     def judge(self, change: Change) -> Verdict:
         """Say what becomes of a change. See `changes`."""
         return changes.judge(change, self._surroundings.settings)
@@ -84,16 +89,27 @@ class TrainingSource(GraftSource):
         return wording.reword(place, words)
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
-        """Lay a saved state over the training. A callback that only one side has is left out, and said."""
+        """Lay a saved state over the training. A callback that only one side has is left out, and said; so
+        is what belongs to another number of environments than the training has."""
         known = _saved_callbacks(saved)
+        position = _saved_position(saved)
+        resizing = resizing_of(saved, self._model)
+        whole = saved
+        if resizing is not None:
+            saved = resizing.at_a_rollouts_begin(saved, position)
         both = {name: callback for name, callback in self._callbacks.items() if name in known}
         plan = graft.plan(
             _without(saved, [name for name in known if name not in both]),
             {**self.roots, CALLBACKS: both},
             self.policy,
-            keep=keep,
+            keep=keep if resizing is None else [*keep, *resizing.left_out()],
             trusted=trusted,
         )
+        if resizing is not None:
+            resizing.complete(plan, whole, self.skeleton(), position)
+            if COUNT not in keep:
+                # Judged as a change already, unless nobody knows how the run was born.
+                plan.differences.append(Difference("error", COUNT, f"{resizing.before} -> {resizing.after}"))
         for names, level, detail in (
             ([n for n in self._callbacks if n not in known], "fresh", "was not saved and starts as built."),
             ([n for n in known if n not in both], "lost", "was saved and the program has it no more."),

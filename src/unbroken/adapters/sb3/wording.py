@@ -34,7 +34,8 @@ def reword(place: str, words: Words) -> Words:
     if top == "callbacks" and len(keys) > 2:
         return replace(words, subject=f"callback {keys[1]} {'/'.join(keys[2:])}")
     if top == "environments":
-        return replace(words, subject=ENVIRONMENT, rank=CAUSE, detail=_unquoted(words))
+        subject = f"{ENVIRONMENT}s" if words.detail else ENVIRONMENT
+        return replace(words, subject=subject, rank=CAUSE, detail=_unquoted(words))
     if top != "model":
         return words
     if len(keys) == 1:
@@ -46,7 +47,7 @@ def reword(place: str, words: Words) -> Words:
     if place == "model/seed":
         return replace(words, subject="seed", effect="has no effect on a run that goes on")
     if last in COUNTS or (keys[1] == "env" and last == "envs"):
-        return replace(words, subject="n_envs", rank=CAUSE)
+        return replace(words, subject="n_envs", rank=CAUSE, passable=keys[1] != "callbacks")
     network = next((key for key in keys if key in NETWORK), "")
     if network:
         return replace(words, subject=network, rank=CAUSE)

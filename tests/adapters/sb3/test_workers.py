@@ -23,6 +23,7 @@ from unbroken.adapters.sb3 import reaping, session
 from unbroken.adapters.sb3.workers import workers_of
 from unbroken.errors import StateMismatch
 from unbroken.repo.process import current, identify
+from unbroken.repo.repository import Repository
 from unbroken.repo.workers import Workers
 from unbroken.sb3 import CheckpointCallback
 
@@ -114,6 +115,12 @@ def test_what_does_not_fit_in_one_worker_touches_none(changed: dict[str, Any], t
     assert weights(model) == before
     assert model.env is not None
     assert model.env.env_method("get_wrapper_attr", "_elapsed_steps") == [0] * model.n_envs
+
+
+def test_the_seed_of_each_environment_in_workers_is_told_by_its_index(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    repository = Repository.open(tmp_path, "rl_model")
+    assert repository.meta(repository.commits()[-1]).env_seeds == [0, 1]
 
 
 def test_an_error_in_a_worker_is_an_answer_and_the_worker_lives(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import (
     BaseCallback,
     CallbackList,
@@ -20,6 +21,7 @@ from stable_baselines3.common.callbacks import (
     EveryNTimesteps,
 )
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecMonitor
 
 from unbroken.engine.settings import Settings
@@ -116,11 +118,23 @@ def test_settings_come_whole_or_one_by_one(tmp_path: Path) -> None:
     assert commits(tmp_path, "run") == [(0, 64, "end")]
 
 
+class OtherLoop(BaseAlgorithm):
+    """An algorithm with a loop that nobody knows."""
+
+    def __init__(self) -> None:
+        super().__init__(ActorCriticPolicy, make_vec_env("CartPole-v1", seed=0), 0.1)
+
+    def _setup_model(self) -> None: ...
+
+    def learn(self, total_timesteps: int, callback: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._setup_learn(total_timesteps, callback)
+
+
 def test_an_algorithm_with_another_loop_is_named(tmp_path: Path) -> None:
-    contrib = pytest.importorskip("sb3_contrib")
-    model = contrib.ARS("LinearPolicy", make_vec_env("CartPole-v1", seed=0), seed=0, n_delta=2)
-    with pytest.raises(ConfigError, match="ARS"):
-        model.learn(100, callback=CheckpointCallback(10, tmp_path))
+    with pytest.raises(ConfigError, match="OtherLoop") as raised:
+        OtherLoop().learn(100, callback=CheckpointCallback(10, tmp_path))
+    assert "unbroken.Run" in str(raised.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_save_freq_counts_calls_and_is_said_in_steps(

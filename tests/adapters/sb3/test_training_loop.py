@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Watcher(BaseCallback):
     def __init__(self) -> None:
         super().__init__()
         self.points: list[tuple[int, int, int]] = []
+        self.long: list[tuple[str, str, int]] = []
         self.ended: Position | None = None
         self.errors: list[BaseException] = []
 
@@ -46,6 +48,11 @@ class Watcher(BaseCallback):
 
     def at_step(self, position: Position) -> None:
         self.points.append((self.model.num_timesteps, position.rollouts, position.steps))
+
+    @contextmanager
+    def during(self, what: str, position: Position) -> Generator[None]:
+        self.long.append((what, position.kind, position.steps))
+        yield
 
     def finished(self, position: Position) -> None:
         self.ended = copy.copy(position)
@@ -70,6 +77,16 @@ def test_every_environment_step_has_one_clean_point_and_nothing_changes(build: C
     assert [p[0] for p in watcher.points] == list(range(0, watched.num_timesteps, n_envs))
     assert watcher.ended is not None and watcher.ended.kind == "end"
     assert clean(watched, watcher)
+
+
+@pytest.mark.parametrize(("build", "steps"), [(ppo, 32), (sac_gsde, 8), (td3_episodic, 100)])
+def test_every_train_is_announced_with_the_whole_rollout_before_it(
+    build: Callable[[], Model], steps: int
+) -> None:
+    watcher = Watcher()
+    build().learn(200, callback=watcher)
+    assert len(watcher.long) >= 2
+    assert set(watcher.long) == {("train", "rollout", steps)}
 
 
 def test_a_call_of_the_policy_by_somebody_else_is_no_clean_point() -> None:

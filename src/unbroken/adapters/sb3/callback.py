@@ -7,8 +7,6 @@ import os
 from collections.abc import Collection
 
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from unbroken.adapters.sb3.session import Session
 from unbroken.engine.report import ResumeReport
@@ -49,6 +47,8 @@ class CheckpointCallback(BaseCallback):
         document_format: "json", which people can read, or "msgpack", which is smaller.
         staging: bytes of memory that the copy of a snapshot may take; left out, half of what is free.
         writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
+        grace: seconds that a save that is asked for (`request_save`) may wait for a point between two steps. Before
+            a `train()` or an evaluation that took longer the last time, a copy of the state is held ready.
         config: all of these at once, as `Settings`; nothing else may be given then but `verbose`.
 
     Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
@@ -78,6 +78,7 @@ class CheckpointCallback(BaseCallback):
         document_format: DocumentFormat = "json",
         staging: int | None = None,
         writer: WriterKind = "thread",
+        grace: float = 30.0,
         config: Settings | None = None,
     ) -> None:
         super().__init__(verbose)
@@ -89,6 +90,7 @@ class CheckpointCallback(BaseCallback):
         _check_calls(save_freq)
         self.save_freq = save_freq
         self._session: Session | None = None
+        self._wished = ""
         if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
             root_of(save_path, name="save_path")
         self._settings = config or Settings(
@@ -106,6 +108,7 @@ class CheckpointCallback(BaseCallback):
             document_format=document_format,
             staging=staging,
             writer=writer,
+            grace=grace,
         )
 
     @property
@@ -113,14 +116,27 @@ class CheckpointCallback(BaseCallback):
         """How the newest training started; None before it did."""
         return self._session.report if self._session is not None else None
 
+    def request_save(self, reason: str = "") -> None:
+        """Ask for a save as soon as that can be; may be called from any thread and from a signal handler.
+
+        It is made between two environment steps (of ARS: between two updates). Where one `train()` or one
+        evaluation that may outlast the `grace` lies before that, the copy that is held of the state before it is
+        written at once, and a run that goes on from there does it again. Before `learn()` the wish is kept for
+        its first step; after the end there is nothing left to save. Raises nothing.
+        """
+        wish = reason or "requested by the script"
+        if self._session is None:
+            self._wished = wish
+        else:
+            self._session.request(wish)
+
     def _init_callback(self) -> None:
-        model = self.model
-        if not isinstance(model, (OnPolicyAlgorithm, OffPolicyAlgorithm)):
-            raise ConfigError(
-                f"{type(model).__name__} has a training loop that is not known.",
-                hint="Algorithms with collect_rollouts are: every one of SB3, and of sb3-contrib all but ARS.",
-            )
-        self._session = Session(model, self, self._settings, save_freq=self.save_freq, verbose=self.verbose)
+        self._session = Session(
+            self.model, self, self._settings, save_freq=self.save_freq, verbose=self.verbose
+        )
+        if self._wished:
+            self._session.request(self._wished)
+            self._wished = ""
         self._session.open()
 
     def _on_step(self) -> bool:

@@ -17,8 +17,10 @@ from unbroken.state.policy import Policy
 
 SB3 = "stable_baselines3.common"
 
-HOOKS = frozenset({"collect_rollouts", "train", "dump_logs", "_sample_action", "_excluded_save_params"})
-"""Attributes that may stand on a model while it trains: see `training_loop`."""
+HOOKS = frozenset(
+    {"collect_rollouts", "train", "dump_logs", "_sample_action", "_do_one_update", "_excluded_save_params"}
+)
+"""Attributes that may stand on a model while it trains: see `training_loop` and `ars`."""
 CALLBACK_HOOKS = frozenset({"on_training_end", "on_rollout_start", "update_locals"})
 """Attributes that may stand on the outermost callback."""
 AGENT = "_unbroken_agent"

@@ -10,18 +10,26 @@ from typing import Final, Literal, TypeAlias
 
 from unbroken.errors import StateMismatch
 
-Kind: TypeAlias = Literal["start", "step", "end", "stopped"]
+Kind: TypeAlias = Literal["start", "step", "rollout", "end", "stopped"]
 
 START: Final = "start"
-"""Before a rollout: `collect_rollouts` is about to be called."""
+"""Before a rollout: `collect_rollouts` is about to be called. Of ARS: before an update."""
 STEP: Final = "step"
 """In a rollout, before the next environment step: the policy is about to choose actions."""
+ROLLOUT: Final = "rollout"
+"""After a rollout, all of which is in the buffer: `train()` is about to be called. It is done again."""
 END: Final = "end"
 """The loop has reached its number of steps; `on_training_end` has not been called yet."""
 STOPPED: Final = "stopped"
 """The same, but because a callback said so: there is nothing to go on with, whatever the number of steps."""
 
-_KINDS: Final[dict[str | int, Kind]] = {START: START, STEP: STEP, END: END, STOPPED: STOPPED}
+_KINDS: Final[dict[str | int, Kind]] = {
+    START: START,
+    STEP: STEP,
+    ROLLOUT: ROLLOUT,
+    END: END,
+    STOPPED: STOPPED,
+}
 
 
 @dataclass(slots=True)

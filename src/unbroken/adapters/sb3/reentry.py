@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -24,7 +25,7 @@ from stable_baselines3.common.type_aliases import RolloutReturn, TrainFreq, Trai
 from unbroken.adapters.sb3.hooks import Muted
 from unbroken.adapters.sb3.position import Position
 from unbroken.capture.hooks import Hook
-from unbroken.errors import InternalError
+from unbroken.errors import InternalError, StateMismatch
 
 COUNTED: Final = {"n_steps": "steps", "num_collected_steps": "steps", "num_collected_episodes": "episodes"}
 """Local variables of `collect_rollouts` that count from the rollout's begin; callbacks can read them."""
@@ -90,6 +91,22 @@ def reenter(
     )
 
 
+def result_of(model: OnPolicyAlgorithm | OffPolicyAlgorithm, position: Position) -> bool | RolloutReturn:
+    """Return what `collect_rollouts` has returned for the complete rollout that `position` stands after.
+
+    Raises StateMismatch where the buffer that it filled is not there any more.
+    """
+    if isinstance(model, OffPolicyAlgorithm):
+        episodes = model._episode_num - position.episodes_before
+        return RolloutReturn(position.steps * model.n_envs, episodes, continue_training=True)
+    if not model.rollout_buffer.full:
+        raise StateMismatch(
+            "The checkpoint lies between a rollout and its training, and the rollout buffer is not the same.",
+            hint="Go on with the former n_steps; it may change at a checkpoint between two rollouts.",
+        )
+    return True
+
+
 def _rest(frequency: TrainFreq, steps: int, episodes: int) -> TrainFreq:
     done = steps if frequency.unit == TrainFrequencyUnit.STEP else episodes
     if done >= frequency.frequency:
@@ -134,7 +151,7 @@ def _counts(callback: BaseCallback, steps: int, episodes: int, shown: dict[str, 
 
 
 @contextmanager
-def plain_frequency(model: OnPolicyAlgorithm | OffPolicyAlgorithm) -> Generator[None]:
+def plain_frequency(model: BaseAlgorithm) -> Generator[None]:
     """Let a capture see the frequency of noise as the plain number that it is."""
     frequency = model.sde_sample_freq
     model.sde_sample_freq = int(frequency)

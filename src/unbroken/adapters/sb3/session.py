@@ -7,30 +7,36 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from unbroken.adapters.sb3 import reaping
+from unbroken.adapters.sb3.ars import UpdateLoop, is_ars
 from unbroken.adapters.sb3.callbacks import below, called_every_step
 from unbroken.adapters.sb3.environments import look_around, processes, vectors
+from unbroken.adapters.sb3.loop import Listener
 from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import END, Position
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.training_loop import TrainingLoop
+from unbroken.adapters.sb3.upcoming import Evaluations
 from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.held import Stretches
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
+from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
-
-Model = OnPolicyAlgorithm | OffPolicyAlgorithm
 
 NEVER = 2**62
 """Steps that no training has."""
@@ -43,7 +49,7 @@ _open: dict[tuple[str, str], Session] = {}
 class Metrics(Mapping[str, float]):
     """The latest results of a training, computed only when somebody looks."""
 
-    def __init__(self, model: Model, root: BaseCallback) -> None:
+    def __init__(self, model: BaseAlgorithm, root: BaseCallback) -> None:
         self._model = model
         self._root = root
 
@@ -71,28 +77,48 @@ class Metrics(Mapping[str, float]):
         return True
 
 
+def loop_of(model: BaseAlgorithm, callback: BaseCallback, listener: Listener) -> TrainingLoop | UpdateLoop:
+    """Return the loop by which `model` is trained. Raises ConfigError for one that is not known."""
+    if isinstance(model, (OnPolicyAlgorithm, OffPolicyAlgorithm)):
+        return TrainingLoop(model, callback, listener)
+    if is_ars(model):
+        return UpdateLoop(model, callback, listener)
+    raise ConfigError(
+        f"{type(model).__name__} has a training loop that is not known.",
+        hint="Known are all algorithms of SB3 and of sb3-contrib, and what descends from them;"
+        " a loop of your own is saved by unbroken.Run.",
+    )
+
+
 class Session:
     """Listens to a loop and drives an engine. `ours` is the callback that the user put in."""
 
     def __init__(
         self,
-        model: Model,
+        model: BaseAlgorithm,
         ours: BaseCallback,
         settings: Settings,
         *,
         save_freq: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.loop = TrainingLoop(model, ours, self)
+        self.loop = loop_of(model, ours, self)
         self.report: ResumeReport | None = None
         self._model = model
         self._ours = ours
         self._settings = settings
+        self._stretches = Stretches(settings.overridden(os.environ).grace, time.monotonic)
         self._save_freq = save_freq
         self._every_calls = 0
         """Calls between saves, where calls are not steps of the vector of environments."""
         self._verbose = verbose
         self._engine: CheckpointEngine | None = None
+        self._wished = ""
+        """Why a save was asked for before there was an engine."""
+        self._evaluations: Evaluations | None = None
+        self._evaluating: tuple[str, ...] = ()
+        """What the present step sets off, and since when the step is made."""
+        self._since = 0.0
         self._source: TrainingSource | None = None
         self._metrics: Metrics | None = None
         root = settings.overridden(os.environ).root
@@ -117,20 +143,33 @@ class Session:
     def called(self, n_calls: int) -> None:
         """The user's callback was called for the `n_calls`-th time."""
         if self._engine is not None and self._every_calls and n_calls % self._every_calls == 0:
-            self._engine.request_save(f"every {self._every_calls:,} calls")
+            self._engine.request_save(f"every {self._every_calls:,} calls", at_once=False)
+
+    def request(self, reason: str) -> None:
+        """Somebody asks for a save, from any thread."""
+        engine = self._engine
+        if engine is not None:
+            engine.request_save(reason)
+        else:
+            self._wished = reason
 
     def begin(self, root: BaseCallback) -> Position | None:
         """Restore, if there is anything, and say so."""
         model, settings = self._model, self._settings.overridden(os.environ)
         kept = {} if settings.resume == "never" else verdicts.recorded(settings.root, settings.job)
         around = look_around(model, root, kept)
-        source = self._source = TrainingSource(model, root, self._ours, around)
+        # It needs nothing but what every algorithm has.
+        rollouts = cast("OnPolicyAlgorithm | OffPolicyAlgorithm", model)
+        source = self._source = TrainingSource(rollouts, root, self._ours, around)
         interval, often = self._interval(root)
         engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0))
         self._metrics = Metrics(model, root)
         wanted = model._total_timesteps
         report = engine.resume(step=model.num_timesteps)
         self._engine = engine
+        self._evaluations = Evaluations(model, root)
+        if self._wished:
+            engine.request_save(self._wished)
         position = Position.from_record(source.position)
         if not report.restored:
             report = replace(report, also=often)
@@ -150,12 +189,40 @@ class Session:
 
     def at_step(self, position: Position) -> None:
         """Save if it is time."""
-        assert self._engine is not None
-        saved = self._engine.step(
-            self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics
-        )
+        engine, evaluations = self._engine, self._evaluations
+        assert engine is not None
+        assert evaluations is not None
+        self._step_is_over()
+        saved = engine.step(self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics)
         if saved and self._verbose > 1:
             self._say(f"unbroken: saving step {self._model.num_timesteps:,}")
+        self._evaluating = evaluations.coming()
+        if self._evaluating:
+            if not saved and any(map(self._stretches.is_long, self._evaluating)):
+                self._hold(engine, position)
+            self._since = self._stretches.began()
+
+    @contextmanager
+    def during(self, what: str, position: Position) -> Generator[None]:
+        """Hold a copy of the state if `what` comes next and took longer than the grace the last time."""
+        engine = self._engine
+        assert engine is not None
+        self._step_is_over()
+        if self._stretches.is_long(what):
+            self._hold(engine, position)
+        else:
+            engine.release()
+        with self._stretches.measured(what):
+            yield
+        engine.release()
+
+    def _hold(self, engine: CheckpointEngine, position: Position) -> None:
+        engine.hold(self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics)
+
+    def _step_is_over(self) -> None:
+        for evaluation in self._evaluating:
+            self._stretches.ended(evaluation, self._since)
+        self._evaluating = ()
 
     def finished(self, position: Position) -> None:
         """Commit the end, unless it was an end already when this process came."""

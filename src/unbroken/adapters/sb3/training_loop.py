@@ -9,13 +9,14 @@ that training starts, whatever its place in the list, and `learn()` has already 
 anything left to do, so a checkpoint in the last rollout still gets its last update.
 
 All hooks are gone when the loop ends or raises. Not promised: that they are gone when `learn()` is
-left by an error outside `collect_rollouts` and `train`; the next `install` or `remove` clears them.
+left by an error outside `collect_rollouts` and `train`; the next `install` or `remove` clears them. And
+that something is held before `train()` where rollouts are collected by code that is not known.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -23,79 +24,44 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutReturn
 
-from unbroken.adapters.sb3.callbacks import holds
 from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
-from unbroken.adapters.sb3.hooks import Exclusion
-from unbroken.adapters.sb3.policy import HOOKS
-from unbroken.adapters.sb3.position import END, START, STEP, STOPPED, Position
-from unbroken.adapters.sb3.reentry import reenter
+from unbroken.adapters.sb3.loop import Listener, Loop
+from unbroken.adapters.sb3.position import END, ROLLOUT, START, STEP, STOPPED, Position
+from unbroken.adapters.sb3.reentry import reenter, result_of
 from unbroken.capture.hooks import Hook
 
 
-class Listener(Protocol):
-    """Who is told. Each call comes at a clean point, except `abandoned`."""
-
-    def begin(self, root: BaseCallback) -> Position | None:
-        """Everything is built and reset. Restore, and return where the loop is to go on; None: here."""
-        ...
-
-    def at_step(self, position: Position) -> None:
-        """The next environment step is about to be chosen."""
-        ...
-
-    def finished(self, position: Position) -> None:
-        """The loop is over; the callbacks have not been told yet."""
-        ...
-
-    def abandoned(self, error: BaseException) -> None:
-        """Training ended with `error`, which is raised on."""
-        ...
-
-
-class TrainingLoop:
+class TrainingLoop(Loop):
     """The loop of one `learn()` call of `model`. `callback` is ours, by which we know our own calls."""
 
     def __init__(
         self, model: OnPolicyAlgorithm | OffPolicyAlgorithm, callback: BaseCallback, listener: Listener
     ) -> None:
+        super().__init__(model, callback, listener)
         self.model = model
-        self.position = Position()
-        self._callback = callback
-        self._listener = listener
-        self._root: BaseCallback | None = None
         self._reentry: Position | None = None
         self._reentered = False
         self._restored: tuple[int, float] | None = None
         self._catching_up = 0
-        self._over = False
-        self._ended_early = False
         self._collect = Hook(model, "collect_rollouts", self._collect_rollouts, keeper=self)
         self._signature = inspect.signature(self._collect.original)
         self._train = Hook(model, "train", self._train_model, keeper=self)
         self._logs = Hook(model, "dump_logs", self._dump_logs, keeper=self)
-        self._excluded = Exclusion(model, tuple(sorted(HOOKS)))
-        self._end: Hook | None = None
         self._point: PolicyCall | SampleCall | None = None
 
     def install(self) -> None:
         """Put the hooks on the model."""
-        self._excluded.install()
+        super().install()
         self._collect.install()
         self._train.install()
 
     def remove(self) -> None:
         """Take every hook away. May be called twice."""
+        super().remove()
         if self._point is not None:
             self._point.remove()
-        if self._end is not None:
-            self._end.remove()
-        for hook in (self._collect, self._train, self._logs, self._excluded):
+        for hook in (self._collect, self._train, self._logs):
             hook.remove()
-
-    @property
-    def skipped(self) -> bool:
-        """Whether the training had come to its end before this `learn()` and nothing was done."""
-        return self._over
 
     @property
     def knows_steps(self) -> bool:
@@ -105,7 +71,7 @@ class TrainingLoop:
     def _collect_rollouts(self, *args: Any, **kwargs: Any) -> Any:
         call = self._signature.bind(*args, **kwargs)
         root: BaseCallback = call.arguments["callback"]
-        if self._root is not root and not holds(root, self._callback):
+        if not self._is_ours(root):
             # Left over from a `learn()` that raised outside our sight; this one is not ours.
             self.remove()
             return self._collect.original(*args, **kwargs)
@@ -116,17 +82,17 @@ class TrainingLoop:
                 return self._nothing()
             if self._catching_up:
                 self._catching_up -= 1
-                return True
+                if self._catching_up or self._reentry is None or self._reentry.kind != ROLLOUT:
+                    return True
             return self._rollout(call)
         except BaseException as error:
             self._abandon(error)
             raise
 
     def _begin(self, root: BaseCallback) -> None:
-        model, self._root = self.model, root
+        model = self.model
         steps, wanted = model.num_timesteps, model._total_timesteps
-        self._end = Hook(root, "on_training_end", self._training_end, keeper=self)
-        self._end.install()
+        self._watch_end(root)
         loops = loops_of(model)
         if isinstance(model, OffPolicyAlgorithm):
             self._point = SampleCall(model, loops, self._at_step)
@@ -152,13 +118,15 @@ class TrainingLoop:
         model, position = self.model, self.position
         reentry, self._reentry = self._reentry, None
         if self._restored is not None:
-            self._logs.remove()
             (model.num_timesteps, model._current_progress_remaining), self._restored = self._restored, None
+        if reentry is not None and reentry.kind == ROLLOUT:
+            return result_of(model, reentry)
+        self._logs.remove()
         if reentry is not None and reentry.kind == STEP:
             self._reentered = True
             result = reenter(model, self._collect.original, call, reentry)
         else:
-            position.kind, position.steps, position.episodes_before = START, -1, model._episode_num
+            position.kind, position.steps, position.episodes_before = START, 0, model._episode_num
             if not self.knows_steps and reentry is None:
                 self._listener.at_step(position)
             result = self._collect.original(*call.args, **call.kwargs)
@@ -173,8 +141,16 @@ class TrainingLoop:
     def _train_model(self, *args: Any, **kwargs: Any) -> Any:
         if self._catching_up or self._reentry is not None:
             return None
+        self._logs.remove()  # what `learn` logs after a rollout was logged before the checkpoint
+        position = self.position
         try:
-            return self._train.original(*args, **kwargs)
+            if not self.knows_steps:
+                return self._train.original(*args, **kwargs)
+            if position.kind == STEP:
+                position.kind = ROLLOUT
+                position.steps += 1
+            with self._listener.during("train", position):
+                return self._train.original(*args, **kwargs)
         except BaseException as error:
             self._abandon(error)
             raise
@@ -182,31 +158,14 @@ class TrainingLoop:
     def _dump_logs(self, *args: Any, **kwargs: Any) -> None:
         """Nothing is logged twice while `learn` catches up."""
 
-    def _training_end(self) -> None:
-        end = self._end
-        assert end is not None
-        if not self._over:
-            self.position.kind = STOPPED if self._ended_early else END
-        try:
-            self._listener.finished(self.position)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self.remove()
-        end.original()
-
-    def _abandon(self, error: BaseException) -> None:
-        self.remove()
-        self._listener.abandoned(error)
-
     def _at_step(self) -> None:
         position = self.position
         if self._reentered:
             # The very point at which the checkpoint was taken.
             self._reentered = False
             return
+        position.steps += position.kind == STEP
         position.kind = STEP
-        position.steps += 1
         position.episodes += self._ended(position)
         self._listener.at_step(position)
 

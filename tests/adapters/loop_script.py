@@ -32,6 +32,8 @@ def chill(tracked: dict[str, Any]) -> None:
     elif cold == "priorities":
         buffer = tracked["buffer"]
         buffer.update(np.arange(len(buffer)), np.ones(len(buffer)))
+    elif cold == "trees":
+        tracked["buffer"].trees.set(np.arange(len(tracked["buffer"])), np.ones(len(tracked["buffer"])))
     elif cold == "optimizer":
         tracked["optimizer"].state.clear()
     elif cold == "generators":

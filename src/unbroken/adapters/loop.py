@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Collection, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -94,6 +95,9 @@ class Run:
         self._quiet = quiet
         self._segments = 0
         self._engine: CheckpointEngine | None = None
+        self._steps: weakref.ref[Steps] | None = None
+        """What the loop that the engine belongs to iterates over."""
+        self._scratch: list[object] = []
         self._warned: set[str] = set()
 
     def track(self, **objects: object) -> None:
@@ -108,18 +112,29 @@ class Run:
             raise ConfigError("track() comes before the loop.", hint="Call it before run.steps().")
         self._tracked.add(objects)
 
+    def scratch(self, *objects: object) -> None:
+        """Say of these that they need not come back: every iteration writes them before it reads them, as the
+        storage of one rollout. They are not saved, and no warning names them."""
+        self._scratch.extend(objects)
+
     def steps(self, total: int) -> Iterator[int]:
         """Iterate over the steps that are left of `total`; what was saved comes back on entering.
 
         Each further loop of the script is a segment of its own; one that is finished is skipped, with
-        its final state restored. Leave a loop early with `stop()`, so that its end is saved too.
+        its final state restored. Leave a loop early with `stop()`, so that its end is saved too. A loop inside
+        an iteration is an ordinary one (`range`): a restore comes back to the top of the outer one. To save in
+        the middle of it, make one loop of both: `for step in run.steps(outer * inner)` and
+        `divmod(step, inner)`.
 
         Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
         RestoreFailed, SaveFailed; see `unbroken.errors`. Whoever catches SaveFailed may go on with the same
         iterator: it repeats what has failed, and leaves out no step.
         """
         # The caller's frame here and not at the first step: who iterates may be a progress bar around us.
-        return Steps(_Loop(self, sys._getframe(1)), total)
+        loop = _Loop(self, sys._getframe(1))
+        steps = Steps(loop, total)
+        loop.steps = weakref.ref(steps)
+        return steps
 
     def stop(self) -> None:
         """End the loop at the top of its next iteration, for good: a restart does not go on with it.
@@ -173,18 +188,30 @@ class Run:
 
     def _running(self) -> CheckpointEngine:
         if self._engine is None:
-            raise ConfigError("The loop has not begun.", hint="Iterate over run.steps() first.")
+            begun = self.report is not None
+            raise ConfigError(
+                f"The loop {'is over and its end is saved' if begun else 'has not begun'}.",
+                hint="Call it inside a loop over run.steps(). Its start and its end are saved by themselves.",
+            )
         return self._engine
 
-    def _begin(self, frame: FrameType) -> int:
+    def _begin(self, frame: FrameType, steps: weakref.ref[Steps] | None) -> int:
+        if self._engine is not None and self._steps is not None and self._steps() is not None:
+            # Neither loop is touched: who catches this goes on with the outer one.
+            raise ConfigError(
+                "A loop over run.steps() is still going on, and no other one can begin inside it.",
+                hint="Use range() for the inner loop; or one loop over run.steps(outer * inner) and"
+                " divmod(step, inner), which saves inside it too.",
+            )
         if self._engine is not None:
             # Nobody saw the end of that loop, and by now the script has moved on: a checkpoint of it would
             # have what came after, twice. It is not over, so who catches this begins no other one.
             self._segments -= 1
             self.close()
             raise ConfigError(
-                "The loop before this one was left by `break`, so its end is in no checkpoint.",
-                hint="Leave it by run.stop(), which ends it at the top of its next iteration.",
+                "The loop before this one was left by `break` or by an error, so its end is in no checkpoint.",
+                hint="Leave it by run.stop(), which ends it at the top of its next iteration. After an error begin"
+                " that loop anew: it goes on from its newest checkpoint.",
             )
         self._counters.stopped = False
         warn_of_untracked(frame, [self, *self._tracked.objects.values()], self._warned)
@@ -195,6 +222,7 @@ class Run:
         self.report = engine.resume()
         self._segments += 1
         self._engine = engine
+        self._steps = steps
         if not self._quiet and (self.world is None or self.world.is_coordinator):
             sys.stderr.write(self.report.text + "\n")
         return self.report.step
@@ -220,10 +248,11 @@ class _Loop:
         self._run = run
         self._frame: FrameType | None = frame
         """Where the loop stands, until it has begun."""
+        self.steps: weakref.ref[Steps] | None = None
 
     def begin(self) -> int:
         assert self._frame is not None
-        step = self._run._begin(self._frame)
+        step = self._run._begin(self._frame, self.steps)
         self._frame = None
         return step
 

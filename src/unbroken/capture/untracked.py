@@ -1,8 +1,8 @@
 """Finds what a hand-written loop keeps in local variables that no checkpoint would bring back.
 
 Looked for are objects that exist before the loop begins and change while it runs: arrays, tensors,
-environments, modules, optimizers, generators, and the usual containers of transitions. What is reachable
-from tracked objects counts as tracked.
+environments, modules, optimizers, generators, passes over data loaders, loaders with a generator of their own,
+and the usual containers of transitions. What is reachable from tracked objects counts as tracked.
 
 Not promised: plain numbers. A local `episode_return = 0.0` looks like any constant.
 """
@@ -28,7 +28,10 @@ _KINDS = (
     ("torch.optim.lr_scheduler", ("LRScheduler",)),
     ("gymnasium", ("Env",)),
     ("gymnasium.vector", ("VectorEnv",)),
+    ("torch.utils.data.dataloader", ("_BaseDataLoaderIter",)),
 )
+_LOADERS = ("torch.utils.data", ("DataLoader", "Sampler"))
+"""What holds nothing that changes, but for a generator of its own."""
 MOST_OBJECTS = 200_000
 
 
@@ -38,19 +41,23 @@ class UntrackedWarning(UserWarning):
 
 def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> list[str]:
     """Return the names of variables that hold state which no tracked object leads to, sorted."""
-    kinds = _loaded_kinds()
+    kinds, loaders = _loaded(_KINDS), _loaded([_LOADERS])
     suspects = {
         name: value
         for name, value in variables.items()
         if not name.startswith("__")
-        and (isinstance(value, kinds) or type(value) is deque)
+        and (isinstance(value, (*kinds, *loaders)) or type(value) is deque)
         and getattr(value, "grad_fn", None) is None  # a loss of the loop before: nothing carries it on
     }
     if not suspects:
         return []
     known = _reachable(tracked)
     return sorted(
-        name for name, value in suspects.items() if id(value) not in known and not _part(value, known)
+        name
+        for name, value in suspects.items()
+        if id(value) not in known
+        and not _part(value, known)
+        and not (isinstance(value, loaders) and _draws_from_known(value, known))
     )
 
 
@@ -71,9 +78,16 @@ def warn_of_untracked(frame: FrameType, tracked: Iterable[object], known: set[st
     )
 
 
-def _loaded_kinds() -> tuple[type, ...]:
+def _draws_from_known(loader: Any, known: set[int]) -> bool:
+    """Whether all generators that a loader holds are known; without one it draws from the global ones."""
+    holders = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
+    generators = [getattr(holder, "generator", None) for holder in holders]
+    return all(generator is None or id(generator) in known for generator in generators)
+
+
+def _loaded(kinds: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[type, ...]:
     found: list[type] = []
-    for module, names in _KINDS:
+    for module, names in kinds:
         loaded = sys.modules.get(module)
         found += [kind for name in names if isinstance(kind := getattr(loaded, name, None), type)]
     return tuple(found)

@@ -1,0 +1,160 @@
+"""Hand-written loops at their edges: loops inside loops, passes over data, what is named as lost, what a restore holds."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unbroken
+from unbroken.capture.tracked import Tracked
+from unbroken.errors import ConfigError
+from unbroken.repo.repository import Repository
+from unbroken.state.diff import compare
+from unbroken.state.snapshot import Snapshot
+
+
+def test_a_loop_inside_a_loop_is_refused_and_the_outer_one_goes_on(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.vars.done = 0
+    for _ in run.steps(3):
+        with pytest.raises(ConfigError, match="still going on") as refused:
+            next(iter(run.steps(2)))
+        assert "divmod" in refused.value.hint
+        run.vars.done += 1
+    assert run.vars.done == 3
+    newest = Repository.open(tmp_path / "run", "run").commits()[0]
+    assert (newest.step, newest.segment, newest.position) == (3, 0, "end")
+
+
+def test_after_an_error_the_same_script_may_begin_the_loop_anew(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", every=2, quiet=True)
+    position = np.zeros(2)
+    run.track(position=position)
+    seen: list[int] = []
+
+    def train(fail_at: int) -> None:
+        for step in run.steps(6):
+            if step == fail_at:
+                run._running().wait()
+                raise KeyError
+            position[:] += step
+            seen.append(step)
+
+    with pytest.raises(KeyError):
+        train(3)
+    with pytest.raises(ConfigError, match="by `break` or by an error"):
+        train(-1)
+    train(-1)
+    assert seen == [0, 1, 2, 2, 3, 4, 5]
+    assert position.tolist() == [15.0, 15.0]
+
+
+def test_a_wish_to_save_comes_from_any_depth_and_is_refused_when_the_loop_is_over(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    for step in run.steps(6):
+        for inner in range(3):
+            if (step, inner) == (2, 1):
+                run.save()
+                run.save()
+    assert [c.step for c in Repository.open(tmp_path / "run", "run").commits()] == [6, 3, 0]
+    with pytest.raises(ConfigError, match="is over and its end is saved"):
+        run.save()
+
+
+def test_what_is_declared_as_scratch_is_neither_saved_nor_named(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    storage, kept = np.zeros(3), np.zeros(3)
+    run.scratch(storage)
+    run.track(kept=kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", unbroken.UntrackedWarning)
+        for step in run.steps(2):
+            storage[:] = step
+            kept += storage
+    assert kept.tolist() == [1.0, 1.0, 1.0]
+    places = " ".join(root for c in final_state(tmp_path / "run").components.values() for root in c.roots)
+    assert "kept" in places
+    assert "storage" not in places
+
+
+def test_a_pass_over_data_and_a_loader_with_a_generator_of_its_own_are_named(tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+    data: Any = torch.utils.data
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    known = torch.Generator()
+    run.track(known=known)
+    samples = data.TensorDataset(torch.zeros(4))
+    plain, tracked = data.DataLoader(samples), data.DataLoader(samples, shuffle=True, generator=known)
+    forgotten = data.DataLoader(samples, shuffle=True, generator=torch.Generator())
+    batches = iter(plain)
+    with pytest.warns(unbroken.UntrackedWarning) as told:
+        for _ in run.steps(1):
+            pass
+    assert [len(loader) for loader in (plain, tracked, forgotten, batches)] == [4, 4, 4, 4]
+    (warning,) = told
+    assert "Not in the checkpoint: batches, forgotten." in str(warning.message)
+
+
+def test_a_pass_in_worker_processes_is_declared(tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+    data: Any = torch.utils.data
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.vars.batches = iter(data.DataLoader(data.TensorDataset(torch.zeros(4)), num_workers=1))
+    for _ in run.steps(1):
+        pass
+    assert run.report is not None
+    assert "num_workers=0 is exact" in run.report.text
+
+
+def final_state(root: Path) -> Snapshot:
+    repository = Repository.open(root, root.name)
+    return repository.load(repository.commits()[0])
+
+
+def test_what_was_restored_holds_nothing_of_the_checkpoint(tmp_path: Path) -> None:
+    """A7, A10: restored values stay tied to the checkpoint. Right: training on leaves it as it is, restored again it
+    gives the same, and it may be gone meanwhile."""
+    torch: Any = pytest.importorskip("torch")
+
+    def made() -> tuple[Any, Any, Tracked]:
+        torch.manual_seed(0)
+        net = torch.nn.Linear(300, 300)
+        optimizer = torch.optim.Adam(net.parameters())
+        tracked = Tracked()
+        tracked.add({"policy": net, "optimizer": optimizer, "table": np.zeros(50_000)})
+        tracked.vars.pool = []
+        tracked.vars.seen = None
+        return net, optimizer, tracked
+
+    def train(net: Any, optimizer: Any, tracked: Tracked) -> None:
+        net(torch.ones(2, 300)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        table: Any = tracked.objects["table"]
+        table += 1.0
+        tracked.vars.pool.append(net.weight.detach().clone())
+        for old in tracked.vars.pool:
+            old.add_(1.0)
+        tracked.vars.seen = np.zeros(50_000) if tracked.vars.seen is None else tracked.vars.seen
+        tracked.vars.seen += 1.0
+
+    net, optimizer, tracked = made()
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(policy=net, optimizer=optimizer, table=tracked.objects["table"])
+    run.vars.pool, run.vars.seen = tracked.vars.pool, None
+    for _ in run.steps(1):
+        train(net, optimizer, tracked)
+        run.vars.seen = tracked.vars.seen
+    saved, held = final_state(tmp_path / "run"), final_state(tmp_path / "run")
+    others = [made(), made()]
+    for number, other in enumerate(others):
+        other[2].source().plan(saved).apply()
+        assert compare(held, other[2].source().capture()) == [], f"restore {number}"
+        train(*other)
+        train(*other)
+        assert compare(held, saved) == []
+    assert compare(*(other[2].source().capture() for other in others)) == []

@@ -218,13 +218,12 @@ WRAPPED = [
     ),
     Cell(
         group="wrappers", name="chain", algorithm="PPO", environment="Hopper-v5",
-        around="RecordEpisodeStatistics, RescaleAction, NormalizeObservation, NormalizeReward, FrameStackObservation,"
+        around="RescaleAction, NormalizeObservation, NormalizeReward, FrameStackObservation,"
         " TimeLimit, one in another",
         build=lambda: quick(
             vector(
                 "Hopper-v5",
-                inside=(
-                    partial(wrappers.RecordEpisodeStatistics, stats_key="statistics"), rescaled, wrappers.NormalizeObservation,
+                inside=( rescaled, wrappers.NormalizeObservation,
                     wrappers.NormalizeReward, partial(wrappers.FrameStackObservation, stack_size=3),
                     wrappers.FlattenObservation, partial(wrappers.TimeLimit, max_episode_steps=23),
                 ),

@@ -27,6 +27,7 @@ from exactness.records import Row
 from exactness.training import JOB, NEVER, ROOT, Finding, Order
 from unbroken.capture.volatile import without_clocks
 from unbroken.repo.repository import Repository
+from unbroken.report.environments import COMPONENT, environments
 from unbroken.report.tree import leaves
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
@@ -162,6 +163,7 @@ class _Proof:
         row = self.row
         expected, found, cold = (final(self.folder / name / ROOT) for name in "URC")
         row.leaves = sum(1 for component in expected.components.values() for _ in leaves(component))
+        row.ways = row.ways or ways_in(found)
         inexact = inexact_parts(found)
         if row.claim != "exact":
             row.holds, row.reason = bool(inexact), inexact or "nothing says that it is not exact"
@@ -248,11 +250,17 @@ def inexact_parts(snapshot: Snapshot) -> str:
 
 
 def ways(said: str) -> str:
-    """Return by which ways environments were captured, as a training tells it when it starts."""
+    """Return by which ways environments are captured, as a training tells it when it starts."""
     told = re.findall(
-        r"^unbroken: \S.*: (?:exact|approximate|not captured), by ([^:\n]+)", said, flags=re.MULTILINE
+        r"^unbroken: \S.*: (?:exact|approximate|not captured), by ([^:(\n]+)", said, flags=re.MULTILINE
     )
-    return ", ".join(dict.fromkeys(told))
+    return ", ".join(dict.fromkeys(way.strip() for way in told))
+
+
+def ways_in(snapshot: Snapshot) -> str:
+    """Return the same as the state itself tells it, which a hand-written loop's start does not."""
+    held = snapshot.components.get(COMPONENT)
+    return ", ".join(dict.fromkeys(seen.way for seen in environments(held.roots))) if held is not None else ""
 
 
 def shortened(wrong: Sequence[str]) -> str:

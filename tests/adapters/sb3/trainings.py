@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import gymnasium
 import numpy as np
-from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
 
@@ -72,13 +70,6 @@ def td3_episodic() -> TD3:
     )  # fmt: skip
 
 
-def ddpg() -> DDPG:
-    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
-    return DDPG(
-        "MlpPolicy", env, learning_starts=40, buffer_size=500, batch_size=32, action_noise=noise(), **small()
-    )
-
-
 def dqn_n_steps() -> DQN:
     env = make_vec_env("CartPole-v1", n_envs=1, seed=0)
     return DQN("MlpPolicy", env, learning_starts=40, buffer_size=150, train_freq=4, n_steps=3, **small())
@@ -127,41 +118,6 @@ def qrdqn() -> Any:
 def half_cheetah() -> PPO:
     env = VecNormalize(make_vec_env("HalfCheetah-v5", n_envs=2, seed=0))
     return PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, **small())
-
-
-def pong() -> DQN:
-    import ale_py
-
-    gymnasium.register_envs(ale_py)
-    env = VecFrameStack(make_atari_env("ALE/Pong-v5", n_envs=1, seed=0, env_kwargs={"frameskip": 1}), 4)
-    return DQN(
-        "CnnPolicy", env, learning_starts=20, buffer_size=60, batch_size=8, target_update_interval=30, seed=0,
-        device="cpu", policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}},
-    )  # fmt: skip
-
-
-def ppo_in_workers(*, start_method: str = "fork") -> PPO:
-    env = make_vec_env(
-        noisy_pendulum,
-        n_envs=2,
-        seed=0,
-        vec_env_cls=SubprocVecEnv,
-        vec_env_kwargs={"start_method": start_method},
-    )
-    return PPO("MlpPolicy", VecNormalize(env), n_steps=32, batch_size=32, n_epochs=2, **small())
-
-
-class NoisyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Draws from numpy's global generator, which in a worker is the worker's own."""
-
-    def observation(self, observation: Any) -> Any:
-        noise = np.random.normal(0, 0.01, size=observation.shape)  # noqa: NPY002 - the global generator
-        return (observation + noise).astype(np.float32)
-
-
-def noisy_pendulum() -> gymnasium.Env[Any, Any]:
-    random.seed(7)  # a forked process seeds it from the system's entropy
-    return NoisyObservation(gymnasium.make("Pendulum-v1"))
 
 
 def weights(model: OnPolicyAlgorithm | OffPolicyAlgorithm) -> dict[str, bytes]:

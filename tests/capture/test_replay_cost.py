@@ -10,7 +10,7 @@ import pytest
 
 from unbroken.capture.environments import How, Verdict, attach, put_in
 from unbroken.capture.replay import Recorder
-from unbroken.capture.replay_cost import LIMIT, Cost, Patience, about, tell, teller_of
+from unbroken.capture.replay_cost import LIMIT, Cost, Patience, about, side_by_side, tell, teller_of
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
@@ -150,12 +150,13 @@ def test_environments_elsewhere_are_told_of_by_who_knows() -> None:
     vector = Vector()
     assert teller_of(vector) is None
     workers = [Cost(1, 5, 3.0, 3.0, 9, 7), Cost(1, 8, 4.0, 1.0, 9, 8)]
-    tell(vector, lambda: workers[0].beside(workers[1]))
+    tell(vector, lambda: side_by_side(workers, processors=2))
     teller = teller_of(vector)
     assert teller is not None
-    # Side by side, so the slower of the two is what it takes.
-    assert teller() == Cost(2, 13, 4.0, 3.0, 9, 8)
+    assert teller() == Cost(2, 13, 4.0, 3.0, 9, 8)  # the slower of the two is what it takes
     assert teller_of(Vector()) is None
+    # On one processor they wait for each other.
+    assert side_by_side(workers, processors=1) == Cost(2, 13, 7.0, 4.0, 9, 8)
 
 
 def test_patience_ends_and_begins_anew() -> None:

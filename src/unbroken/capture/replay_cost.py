@@ -13,8 +13,8 @@ environments begin together: where they do not, a save may wait in vain, and doe
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol, runtime_checkable
 
@@ -51,12 +51,6 @@ class Cost:
             max(self.longest, other.longest),
         )
 
-    def beside(self, other: Cost) -> Cost:
-        """Return the cost of two that are restored at the same time, each in a process of its own."""
-        both = self + other
-        seconds, avoidable = max(self.seconds, other.seconds), max(self.avoidable, other.avoidable)
-        return Cost(both.environments, both.steps, seconds, avoidable, both.taken, both.longest)
-
     def __str__(self) -> str:
         of = "" if self.environments == 1 else f" of {self.environments} environments"
         return f"a restore replays {self.steps:,} steps{of}, {about(self.seconds)}"
@@ -67,6 +61,18 @@ def about(seconds: float) -> str:
     if seconds < 0.1:
         return "less than 0.1 s"
     return f"about {seconds:.1f} s" if seconds < 10 else f"about {seconds:,.0f} s"
+
+
+def side_by_side(costs: Sequence[Cost], processors: int) -> Cost:
+    """Return the cost of environments that are restored at the same time, each in a process of its own."""
+    added = reduce(Cost.__add__, costs, Cost())
+    slowest = max((cost.seconds for cost in costs), default=0.0)
+    longest_avoidable = max((cost.avoidable for cost in costs), default=0.0)
+    return replace(
+        added,
+        seconds=max(slowest, added.seconds / processors),
+        avoidable=max(longest_avoidable, added.avoidable / processors),
+    )
 
 
 Teller = Callable[[], Cost]

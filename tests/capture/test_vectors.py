@@ -134,6 +134,7 @@ def play_of_atari() -> gym.Env[Any, Any]:
     return gym.wrappers.FrameStackObservation(env, 2)
 
 
+@pytest.mark.exactness
 def test_emulators_go_on_in_workers() -> None:
     pytest.importorskip("ale_py")
     proved(three_way_vector(lambda: AsyncVectorEnv([play_of_atari] * 2), before=30, after=30))
@@ -171,18 +172,47 @@ def restored_in_another(roomy: Any, stepped_before: int, cut_at: int | None = No
         other.close()
 
 
+def test_statistics_of_wrappers_are_read_back_from_every_worker() -> None:
+    def make() -> gym.Env[Any, Any]:
+        return gym.wrappers.NormalizeObservation(gym.make("Pendulum-v1"))
+
+    one, other = AsyncVectorEnv([make] * 2), AsyncVectorEnv([make] * 2)
+    try:
+        for vector, steps in ((one, 20), (other, 3)):
+            vector.reset(seed=steps)
+            for _ in range(steps):
+                vector.step(np.zeros((2, 1), np.float32))
+        WatchedEnvironments().watch({"one": one, "other": other})
+        wanted = [rms.mean.tolist() for rms in one.get_attr("obs_rms")]
+        assert [rms.mean.tolist() for rms in other.get_attr("obs_rms")] != wanted
+        policy = policy_of_loaded()
+        plan(capture({"env": one}, policy), {"env": other}, policy).apply()
+        assert [rms.mean.tolist() for rms in other.get_attr("obs_rms")] == wanted
+    finally:
+        one.close()
+        other.close()
+
+
+def test_an_environment_that_is_a_vector_by_itself_goes_on() -> None:
+    make = partial(gym.make_vec, "CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    proved(three_way_vector(make, before=33))
+
+
 def test_what_a_replay_in_workers_costs_is_known_here() -> None:
     pytest.importorskip("Box2D")
     vector = AsyncVectorEnv([partial(gym.make, "LunarLander-v3")] * 2)
     try:
         vector.reset(seed=1)
-        WatchedEnvironments().watch({"env": vector})
+        watched = WatchedEnvironments()
+        watched.watch({"env": vector})
         teller = teller_of(vector)
         assert teller is not None
         for _ in range(5):
             vector.step(np.zeros(2, int))
         cost = teller()
         assert (cost.environments, cost.steps) == (2, 10)
+        watched.release()
+        assert teller().environments == 0, "a recorder is left in a worker"
     finally:
         vector.close()
 
@@ -220,7 +250,7 @@ class Engine(gym.Env[Any, Any]):
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_a_users_capturer_is_known_in_the_workers_too(context: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    makers = [Engine] * 2
+    makers = [Engine]
     one, other = AsyncVectorEnv(makers, context=context), AsyncVectorEnv(makers, context=context)
     monkeypatch.setattr(registry, "_captors", {})
     registry.register_env_capturer(
@@ -229,13 +259,13 @@ def test_a_users_capturer_is_known_in_the_workers_too(context: str, monkeypatch:
     try:
         for vector, seed in ((one, 1), (other, 2)):
             vector.reset(seed=seed)
-            vector.step(np.zeros(2, int))
+            vector.step(np.zeros(1, int))
         promise = WatchedEnvironments().watch({"one": one, "other": other})["env_states"]
         assert promise.fidelity is Fidelity.EXACT
         policy = policy_of_loaded()
         plan(capture({"env": one}, policy), {"env": other}, policy).apply()
         for _ in range(3):
-            assert np.array_equal(one.step(np.zeros(2, int))[0], other.step(np.zeros(2, int))[0])
+            assert np.array_equal(one.step(np.zeros(1, int))[0], other.step(np.zeros(1, int))[0])
     finally:
         one.close()
         other.close()

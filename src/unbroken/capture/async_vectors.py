@@ -130,6 +130,11 @@ def is_in_workers(venv: object) -> bool:
     return any(class_name(cls) == _ASYNC for cls in type(venv).__mro__)
 
 
+def is_idle(venv: Any) -> bool:
+    """Return whether the workers of an AsyncVectorEnv can be spoken to: it is open and awaits no answer."""
+    return not venv.closed and venv._state.value == "default"
+
+
 def has_known_worker(venv: object) -> bool:
     """Return whether the processes of an AsyncVectorEnv run Gymnasium's own loop."""
     return vars(venv).get("worker") is None

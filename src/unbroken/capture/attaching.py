@@ -53,6 +53,13 @@ def attach_once(env: Any, verdict: Verdict | None = None) -> Verdict:
     return found.verdict
 
 
+def detach(env: Any) -> None:
+    """Leave an environment as it was found."""
+    attachment = _attached.pop(env, None)
+    if attachment is not None:
+        attachment.detach()
+
+
 def verdict_on(env: Any) -> Verdict:
     """Return what a restore of `env` will give. An environment of an unknown family is put to the trial."""
     if env in _attached:

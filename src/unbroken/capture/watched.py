@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from unbroken.capture.async_vectors import OWN_WORKER, has_known_worker, is_in_workers, workers_of
+from unbroken.capture.async_vectors import OWN_WORKER, has_known_worker, is_idle, is_in_workers, workers_of
 from unbroken.capture.attaching import kind_of
 from unbroken.capture.environments import Attachment, Verdict, attach, chain, known
 from unbroken.capture.parallel import agents_of, verdict_on_agents
@@ -31,6 +31,8 @@ class WatchedEnvironments:
         self._attached: dict[int, tuple[str, object, Verdict]] = {}
         """By identity, for as long as they are held here: the name it was first met under, itself, the verdict."""
         self._attachments: list[Attachment] = []
+        self._vectors: list[Any] = []
+        """Those whose environments live in workers."""
         self._kinds: dict[str, Verdict] = {}
 
     def watch(self, objects: Mapping[str, object]) -> dict[str, Promise]:
@@ -51,6 +53,10 @@ class WatchedEnvironments:
         for attachment in reversed(self._attachments):
             attachment.detach()
         self._attachments.clear()
+        for vector in self._vectors:
+            if is_idle(vector):  # closed: nothing is left of them
+                workers_of(vector).ask("detach")
+        self._vectors.clear()
         self._attached.clear()
 
     def _attach(self, env: Any) -> Verdict:
@@ -74,6 +80,7 @@ class WatchedEnvironments:
     def _in_workers(self, vector: Any) -> Verdict:
         if not has_known_worker(vector):
             return OWN_WORKER
+        self._vectors.append(vector)
         found = look_at(workers_of(vector), self._verdict)
         return reduce(worse, [seen.attached or seen.verdict for seen in found])
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from unbroken.capture import registry
-from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
+from unbroken.capture.attaching import attach_once, detach, kind_of, name_of, seed_of, verdict_on
 from unbroken.capture.elsewhere import Captured, Restore, captured, in_one_document, planned
 from unbroken.capture.environments import Verdict, chain, known
 from unbroken.capture.generators import GlobalGenerators
@@ -97,6 +97,11 @@ class Agent:
     def do_attach(self, frame: FrameType, verdict: Verdict | None) -> Answer:
         """Put in place what the capture of the environment needs."""
         return Answer(verdict=attach_once(frame.f_locals["env"], verdict))
+
+    def do_detach(self, frame: FrameType) -> Answer:
+        """Leave the environment as it was found."""
+        detach(frame.f_locals["env"])
+        return Answer()
 
     def do_probe(self, frame: FrameType) -> Answer:
         """Find out what a restore of the environment will give."""

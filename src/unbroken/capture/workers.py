@@ -8,15 +8,16 @@ Not promised: a vector of which some workers have died; its own command tells th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unbroken.capture import elsewhere
 from unbroken.capture.elsewhere import restore_of, scope_of
 from unbroken.capture.environments import How, Verdict
-from unbroken.capture.replay_cost import Cost, tell
+from unbroken.capture.replay_cost import Cost, side_by_side, tell
 from unbroken.capture.worker_agent import Answer
 from unbroken.errors import NotCapturable, RestoreFailed
 from unbroken.state.nodes import List, Scope, Value
@@ -96,7 +97,7 @@ def look_at(
 
 def _cost(workers: Workers) -> Cost:
     """Return what a restore would take: the workers replay at the same time."""
-    return reduce(Cost.beside, (answer.cost for answer in workers.ask("cost")), Cost())
+    return side_by_side([answer.cost for answer in workers.ask("cost")], os.cpu_count() or 1)
 
 
 def _answered(worker: int, answer: Answer) -> Answer:

@@ -1,4 +1,5 @@
-"""Faults that others have had with data in progress (G) and with sessions of tool servers (H), and the tests that show they are none here.
+"""Faults that others have had, and the tests that show they are none here: memory (A), optimizers (B), schedules (C), generators (D),
+environments (E), statistics (F), data in progress (G), sessions of tool servers (H), many starts (K).
 
 The ids are those of our catalogue of public reports. Each entry names, in a word, what must be right; a test that is renamed or
 removed fails here, not in silence. It does not say that a test is good: that can be read in the test.
@@ -16,8 +17,141 @@ LOOP = "adapters/test_sampled.py"
 LIGHTNING = "adapters/lightning"
 TRAINER = "adapters/nemo_gym/trainer"
 SERVER = "adapters/nemo_gym/server"
+SB3 = "adapters/sb3"
+RLLIB = "adapters/rllib"
+MEMORIES = "faults/test_memories.py::test_its_memory_comes_back_once_and_whole"
+LEARNED = "faults/test_learning.py::test_what_is_learned_goes_on"
+WORLDS = "faults/test_worlds.py::test_the_world_goes_on"
+STARTED = "faults/test_starting_again.py"
+MATRIX = "exactness/test_slice.py::test_a_killed_run_ends_as_the_undisturbed_one"
+TRAPS = "adapters/test_loop_traps.py"
 
 FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "A2": ("the buffer is saved whatever the callback is told", (
+        "faults/test_sb3.py::test_the_buffer_is_saved_though_the_arguments_of_sb3_say_otherwise",
+        MATRIX,
+    )),
+    "A3": ("half and half is the whole, exploration included", (MATRIX,)),
+    "A5": ("sum tree, min tree and the largest priority; the next sample and its weights", (
+        "buffers/test_prioritized_loop.py::test_a_resumed_run_draws_as_the_undisturbed_one_and_a_cold_one_does_not",
+        "adapters/test_cleanrl.py::test_killed_and_started_again_it_ends_as_if_it_had_never_stopped",
+    )),
+    "A6": ("each id once, in the undisturbed order", (MEMORIES,)),
+    "A7": ("what was restored can be saved and restored again, and holds no file of the checkpoint", (
+        MEMORIES,
+        "capture/test_tensor.py::test_a_restored_tensor_shares_nothing_with_the_snapshot",
+    )),
+    "A8": ("what is built later does not empty what came back", (MEMORIES,)),
+    "A9": ("the memory of a save has a ceiling", (
+        "state/test_staging.py::test_beyond_the_ceiling_nothing_is_copied",
+    )),
+    "A10": ("a buffer in a file comes back by its contents", (MEMORIES,)),
+    "A11": ("as many rows after three starts as after one", (MEMORIES,)),
+    "A12": ("a save costs the new rows", (
+        f"{SB3}/test_buffers.py::test_a_save_costs_the_new_rows_and_two_chunks_an_array",
+        "stateful/test_incremental_rings.py::test_every_checkpoint_is_a_plain_full_copy",
+    )),
+    "A13": ("beyond 4 GiB", ("faults/test_large.py::test_a_buffer_beyond_four_gibibytes_comes_back",)),
+    "A14": ("states are compared, not scores", (MATRIX,)),
+    "A15": ("as many updates at each step", (MEMORIES,)),
+    "A16": ("finished episodes and the open one", (MEMORIES,)),
+    "B1": ("the optimizer holds the live parameters", (
+        "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit", MATRIX,
+    )),
+    "B2": ("the target comes back, and is no copy of what is trained", (LEARNED, MATRIX)),
+    "B3": ("moments come back", ("capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit",)),
+    "B4": ("weights are those of the checkpoint, in learners and in every runner", (
+        f"{RLLIB}/test_exactness.py::test_a_killed_run_ends_as_the_undisturbed_one",
+    )),
+    "B5": ("weights do not come back without their moments", (
+        "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit",
+        "capture/test_torch.py::test_a_cold_optimizer_gives_another_update",
+    )),
+    "B6": ("an optimizer that its owner's state says nothing of comes back, or is an error", (LEARNED,)),
+    "B7": ("undisturbed is resumed, and resumed is not cold", (
+        "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit",
+        "capture/test_torch.py::test_a_cold_optimizer_gives_another_update",
+    )),
+    "B8": ("the number beside the logarithm comes back", (LEARNED, MATRIX)),
+    "B10": ("masters are the same after any number of starts", (
+        "capture/test_torch.py::test_masters_in_full_precision",
+        f"{TRAPS}::test_killed_it_ends_as_if_it_had_never_stopped",
+    )),
+    "B11": ("moments keep their type", ("capture/test_torch.py::test_moments_in_half_precision_stay_so",)),
+    "B12": ("numbers stay numbers", ("capture/test_torch.py::test_hyper_parameters_keep_their_types",)),
+    "B13": ("an average goes on", (LEARNED,)),
+    "B14": ("an optimizer that is built anew in training comes back on either side", (LEARNED,)),
+    "C2": ("rate and momentum of a cycle", (LEARNED, "capture/test_torch.py::test_schedules_go_on")),
+    "C3": ("lifetime counters, and the same end", (
+        f"{RLLIB}/test_exactness.py::test_a_killed_run_ends_as_the_undisturbed_one",
+    )),
+    "C4": ("exploration goes on by the whole number of steps", (MATRIX, f"{SB3}/test_zoo.py::test_a_training_of_the_zoo_that_is_killed_ends_as_if_it_had_not_been")),
+    "C6": ("no step more at each start", (f"{LIGHTNING}/test_faults.py::test_a_resumed_run_makes_as_many_steps_as_were_asked_for",)),
+    "C7": ("no batch twice, none left out", (
+        f"{LIGHTNING}/test_faults.py::test_no_batch_is_used_twice_and_none_is_left_out",
+    )),
+    "C8": ("what was done since the last save is done again, and logged once", (
+        f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",
+        f"{SB3}/test_around.py::test_what_is_around_a_killed_training_ends_as_if_it_had_not_been_killed",
+    )),
+    "C9": ("no name is used again", (f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",)),
+    "C10": ("the last observation belongs to the environment that gave it", (MATRIX,)),
+    "C11": ("rating, pool and the next opponent", (LEARNED,)),
+    "D1": ("python's, numpy's and torch's generators, and those of spaces", (
+        MATRIX, "capture/test_generators.py::test_the_next_draws_in_a_fresh_process_are_equal",
+    )),
+    "D2": ("episodes are not those of the beginning", (MATRIX,)),
+    "D3": ("generators come back last", (LEARNED, "capture/test_generators.py::test_they_are_restored_last")),
+    "D4": ("generators are plain numbers", (f"{STARTED}::test_generators_are_saved_as_plain_numbers",)),
+    "D5": ("a generator of the CPU stays there", (
+        "capture/test_tensor.py::test_what_was_saved_on_a_device_that_is_not_here_comes_back_on_ours",
+        f"{STARTED}::test_generators_are_saved_as_plain_numbers",
+    )),
+    "D6": ("every device has its generator", ("capture/test_generators.py::test_every_cuda_device",)),
+    "D7": ("generators of spaces keep their type and stay apart", (
+        "capture/test_gymnasium.py::test_generators_of_spaces_come_back_and_stay_apart",
+    )),
+    "D8": ("actions drawn from the space", (WORLDS, MATRIX)),
+    "D9": ("dropout and noise, in an epoch and at its end", (LEARNED,)),
+    "E1": ("exact, or refused by name; never different", (
+        "capture/test_probe.py::test_what_the_trial_calls_exact_is_exact_in_a_fresh_process",
+        "capture/test_probe.py::test_what_the_trial_refuses_goes_wrong_in_a_fresh_process",
+    )),
+    "E2": ("a pickle that loses the physics is found", (
+        "capture/test_probe.py::test_what_the_trial_calls_exact_is_exact_in_a_fresh_process",
+        "capture/test_mujoco.py::test_a_simulation_goes_on_in_a_fresh_process",
+    )),
+    "E4": ("the emulator with its generator", (
+        "capture/test_ale.py::test_a_game_goes_on_in_a_fresh_process",
+        "capture/test_ale.py::test_the_state_of_the_emulator_alone_would_not_do",
+    )),
+    "E5": ("cut off at the same step", (WORLDS, "capture/test_gymnasium.py::test_a_chain_of_wrappers_goes_on_in_a_fresh_process")),
+    "E6": ("the last observation is used, not the screen", (
+        "capture/test_ale.py::test_the_last_observation_comes_back_although_the_emulators_screen_is_stale",
+    )),
+    "E7": ("the first transition is the next one", (WORLDS, MATRIX)),
+    "E8": ("the next episode is the next one", (WORLDS,)),
+    "E9": ("environments go on in their episodes", (MATRIX, "capture/test_vectors_run.py::test_a_killed_loop_ends_as_if_never_stopped")),
+    "E10": ("a handle into a process is found before training", (
+        "capture/test_probe.py::test_a_handle_into_the_memory_of_the_process_is_found_in_another_one",
+        "capture/test_probe.py::test_a_capturer_that_saves_a_handle_is_found_before_training",
+    )),
+    "E11": ("an integrator beside the physics", (WORLDS,)),
+    "F1": ("filters of every runner", (f"{RLLIB}/test_exactness.py::test_a_killed_run_ends_as_the_undisturbed_one",)),
+    "F2": ("each checkpoint has the statistics of its own step", (
+        "faults/test_sb3.py::test_each_checkpoint_has_the_statistics_of_its_own_step",
+    )),
+    "F3": ("statistics and running returns", (MATRIX,)),
+    "F4": ("a mean with its count", (WORLDS,)),
+    "F5": ("statistics inside workers are read back", (
+        "capture/test_vectors.py::test_statistics_of_wrappers_are_read_back_from_every_worker",
+    )),
+    "F6": ("patience and best", (f"{LIGHTNING}/test_faults.py::test_early_stopping_stops_at_the_same_epoch",)),
+    "F7": ("the best is not replaced by a worse one", (
+        f"{SB3}/test_around.py::test_what_is_around_a_killed_training_ends_as_if_it_had_not_been_killed",
+    )),
+    "F8": ("states of a recurrent policy", (MATRIX,)),
+    "F9": ("the exploration matrix", (MATRIX,)),
     "G1": ("each prompt is trained on once per epoch, over any number of kills, with and without what was in flight", (
         f"{TRAINER}/test_queue.py::test_over_kills_at_any_point_each_prompt_is_trained_on_once_per_epoch",
         "nemo_gym/test_whole_tree.py::test_all_is_killed_in_a_collection_and_the_same_command_ends_it",
@@ -91,6 +225,16 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{SERVER}/test_redone_calls.py::test_from_a_state_no_call_is_done_again_however_many_there_were",
         f"{SERVER}/test_redone_calls.py::test_calls_since_the_last_state_are_done_again_and_counted",
         f"{SERVER}/test_redone_calls.py::test_replay_takes_as_many_calls_as_there_were_and_is_declared",
+    )),
+    "K2": ("SIGTERM leaves a committed checkpoint", (f"{LIGHTNING}/test_faults.py::test_a_sigterm_saves_what_the_batch_has_come_to",)),
+    "K3": ("the first start and the tenth are one command", (
+        f"{STARTED}::test_the_first_start_and_the_tenth_are_one_command",
+    )),
+    "K4": ("many starts leave no more than one", (f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",)),
+    "K5": ("one owner saves", (f"{STARTED}::test_a_forked_worker_is_no_second_trainer",)),
+    "K6": ("a few lines make a program in CleanRL's manner exact", (
+        "adapters/test_cleanrl.py::test_it_is_fewer_than_fifteen_lines_away_from_the_program_without",
+        "adapters/test_cleanrl.py::test_killed_and_started_again_it_ends_as_if_it_had_never_stopped",
     )),
 }  # fmt: skip
 

@@ -89,9 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows:
         row.date, row.commit = now, commit
     results = Results(
-        command=shlex.join(
-            ["python", "-m", "exactness", *(sys.argv[1:] if arguments is None else arguments)]
-        ),
+        command=_command(given),
         date=now,
         commit=commit,
         seconds=time.monotonic() - began,
@@ -116,6 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif not any(folder.iterdir()):
         folder.rmdir()
     return 1 if failed else 0
+
+
+def _command(given: argparse.Namespace) -> str:
+    """Return what proves the same again; where the runs were kept meanwhile is no part of it."""
+    only = [word for pattern in given.only for word in ("--only", pattern)]
+    merge = ["--merge"] if given.merge else []
+    return shlex.join(
+        ["python", "-m", "exactness", *only, *merge, "--jobs", str(given.jobs), "--seed", str(given.seed)]
+    )
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -22,7 +22,7 @@ from exactness.building import noisy_pendulum, normal, off_policy, on_policy, or
 from exactness.cell import Cell
 
 SHORT: dict[str, Any] = {"max_episode_steps": 50}
-CART, PENDULUM = "CartPole-v1", "Pendulum-v1"
+CART, PENDULUM, HOPPER = "CartPole-v1", "Pendulum-v1", "Hopper-v5"
 
 
 def bits(*, continuous: bool = False) -> Any:
@@ -239,17 +239,17 @@ OFF_POLICY = [
         steps=98, cold=("generators",), window=(0.9, 0.98), every=3,
     ),
     Cell(
-        group="DDPG", name="noise", algorithm="DDPG", environment=PENDULUM, around="normal noise",
-        build=lambda: DDPG("MlpPolicy", vector(PENDULUM), action_noise=normal(), **off_policy()),
+        group="DDPG", name="noise", algorithm="DDPG", environment="Ant-v5", around="normal noise",
+        build=lambda: DDPG("MlpPolicy", vector("Ant-v5"), action_noise=normal(8), **off_policy()),
         steps=110, cold=("model/replay_buffer",),
     ),
 ]  # fmt: skip
 
 CONTRIB = [
     Cell(
-        group="contrib", name="trpo", algorithm="TRPO", environment=CART, around="VecNormalize",
+        group="contrib", name="trpo", algorithm="TRPO", environment=HOPPER, around="VecNormalize",
         build=lambda: TRPO(
-            "MlpPolicy", VecNormalize(vector(CART, 2)), **tiny(n_steps=32, batch_size=32)
+            "MlpPolicy", VecNormalize(vector(HOPPER, 2)), **tiny(n_steps=32, batch_size=32)
         ),
         steps=192, cold=("model/env/obs_rms",),
     ),

@@ -223,7 +223,8 @@ WRAPPED = [
         build=lambda: quick(
             vector(
                 "Hopper-v5",
-                inside=( rescaled, wrappers.NormalizeObservation,
+                inside=(
+                    rescaled, wrappers.NormalizeObservation,
                     wrappers.NormalizeReward, partial(wrappers.FrameStackObservation, stack_size=3),
                     wrappers.FlattenObservation, partial(wrappers.TimeLimit, max_episode_steps=23),
                 ),
@@ -233,7 +234,7 @@ WRAPPED = [
     ),
     Cell(
         group="wrappers", name="sticky", algorithm="PPO", environment="CartPole-v1",
-        around="StickyAction, DelayObservation, TimeAwareObservation, Autoreset's place in SB3",
+        around="StickyAction, DelayObservation, TimeAwareObservation",
         build=lambda: quick(
             vector(
                 "CartPole-v1", 2,

@@ -23,6 +23,7 @@ NAMES = [
     "Run",
     "Settings",
     "UnbrokenError",
+    "UncoveredWarning",
     "UntrackedWarning",
     "register_env_capturer",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unbroken.buffers.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from unbroken.capture.registry import register_env_capturer as register_env_capturer
     from unbroken.capture.rings import Ring as Ring
+    from unbroken.capture.uncovered import UncoveredWarning as UncoveredWarning
     from unbroken.capture.untracked import UntrackedWarning as UntrackedWarning
     from unbroken.engine.engine import CheckpointEngine as CheckpointEngine
     from unbroken.engine.report import ResumeReport as ResumeReport
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "Settings",
     "UnbrokenError",
+    "UncoveredWarning",
     "UntrackedWarning",
     "register_env_capturer",
 ]
@@ -51,6 +53,7 @@ _HOMES = {
     "Run": "unbroken.adapters.loop",
     "Settings": "unbroken.engine.settings",
     "UnbrokenError": "unbroken.errors",
+    "UncoveredWarning": "unbroken.capture.uncovered",
     "UntrackedWarning": "unbroken.capture.untracked",
     "register_env_capturer": "unbroken.capture.registry",
 }

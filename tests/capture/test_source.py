@@ -56,6 +56,7 @@ class Finder:
 POLICY = Policy(captors=(lambda obj: Finder() if isinstance(obj, Finding) else None,))
 
 
+@pytest.mark.filterwarnings("ignore::unbroken.capture.uncovered.UncoveredWarning")
 @pytest.mark.parametrize(
     ("known", "found", "promised"),
     [

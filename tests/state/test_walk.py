@@ -65,7 +65,7 @@ def test_a_file_that_is_open_is_named_and_a_closed_one_is_nothing(tmp_path: Path
     with (tmp_path / "data").open() as file, (tmp_path / "log").open("a") as log:
         assert _lost(file) == ["not captured"]
         assert _lost(csv.reader(file)) == ["not captured"]
-        assert _lost(log) == ["approximate"]
+        assert _lost(log) == ["outside"]
     assert _lost(file) == _lost(log) == ["external"]
 
 

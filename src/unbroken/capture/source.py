@@ -20,6 +20,7 @@ from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
 from unbroken.capture.replay_cost import Patience, Teller, tellers, total
+from unbroken.capture.uncovered import uncovered, warn_of
 from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
@@ -29,7 +30,12 @@ from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
 ENVIRONMENTS = "env_states"
-_INEXACT = {"approximate": Fidelity.APPROXIMATE, "not captured": Fidelity.NOT_CAPTURED}
+MOST_REASONS = 3
+_INEXACT = {
+    "approximate": Fidelity.APPROXIMATE,
+    "outside": Fidelity.APPROXIMATE,
+    "not captured": Fidelity.NOT_CAPTURED,
+}
 
 
 def policy_of_loaded(*more: Policy) -> Policy:
@@ -61,6 +67,8 @@ class GraftSource:
         self._promises = dict(promises or {})
         self._ledger = Ledger()
         self._expected = -1
+        self._uncovered: list[Note] = []
+        """What the program changes beside the state, as the first capture has found it."""
         self._replayed: list[Teller] = []
         self._patience = Patience()
 
@@ -74,6 +82,9 @@ class GraftSource:
         if self._expected < 0:
             self._expected = expected_bytes(snapshot, walked.met())
             self._replayed = tellers(walked.met())
+            self._uncovered = uncovered(walked)
+            warn_of([*snapshot.notes, *self._uncovered])
+        snapshot.notes += self._uncovered
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
@@ -187,11 +198,15 @@ def _arguments(cls: type) -> set[str]:
 def promises_of(snapshot: Snapshot) -> dict[str, Promise]:
     """Return what each component promises: exact, unless a note says otherwise of something in it."""
     found = {name: Promise(Fidelity.EXACT) for name in snapshot.components}
+    reasons: dict[tuple[str, Fidelity], list[str]] = {}
     for note in snapshot.notes:
         fidelity = _INEXACT.get(note.kind)
         if fidelity is not None:
             name = _component_of(note, snapshot)
-            found[name] = worse(found[name], Promise(fidelity, f"{note.place}: {note.detail}"))
+            reasons.setdefault((name, fidelity), []).append(f"{note.place}: {note.detail}")
+    for (name, fidelity), why in reasons.items():
+        more = f"; and {len(why) - MOST_REASONS} more" if len(why) > MOST_REASONS else ""
+        found[name] = worse(found[name], Promise(fidelity, "; ".join(why[:MOST_REASONS]) + more))
     return found
 
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-Lost: TypeAlias = 'tuple[Literal["approximate", "not captured"], str]'
-"""What becomes of it after a restore, and why, in words."""
+Lost: TypeAlias = 'tuple[Literal["outside", "not captured"], str]'
+"""A kind of note, and what it says. Outside: a restart finds it there, in the state in which the last process left it."""
 
 
 def lost_with(value: object) -> Lost | None:
@@ -34,7 +34,7 @@ def _file(value: io.IOBase) -> Lost | None:
     name = getattr(value, "name", "")
     what = f"an open file{f' ({name})' if isinstance(name, str) and name else ''}"
     if value.writable():
-        return "approximate", f"{what}, which is as the next start opens it"
+        return "outside", f"{what}, which is as the next start opens it"
     return "not captured", f"{what}, which is read on"
 
 

@@ -147,6 +147,29 @@ def test_what_the_next_step_resets_is_remembered(roomy: Any, monkeypatch: pytest
     assert restored_in_another(roomy, stepped_before=0) == ["another"]
 
 
+def test_a_reset_of_some_after_the_restore_tells_where_the_others_stand(roomy: Any) -> None:
+    def make() -> Vector:
+        return AsyncVectorEnv([roomy.Quiet] * 3, shared_memory=False, autoreset_mode="Disabled")
+
+    one, other = make(), make()
+    try:
+        other.reset(seed=50)
+        one.reset(seed=7)
+        ended = np.zeros(3, bool)
+        while not ended.any():
+            _, _, ended, _, _ = one.step(np.ones(3, int))
+        assert not ended.all()
+        WatchedEnvironments().watch({"one": one, "other": other})
+        policy = policy_of_loaded()
+        plan(capture({"env": one}, policy), {"env": other}, policy).apply()
+        wanted, found = (vector.reset(options={"reset_mask": ended})[0] for vector in (one, other))
+        assert np.array_equal(wanted["at"], found["at"])
+        assert np.array_equal(wanted["room"], found["room"])
+    finally:
+        one.close()
+        other.close()
+
+
 def test_a_worker_about_to_reset_can_be_brought_to_where_it_is_not(roomy: Any) -> None:
     found = restored_in_another(roomy, stepped_before=until_an_end(AsyncVectorEnv), cut_at=12)
     assert found == ["the same"]

@@ -435,3 +435,26 @@ def test_rows_that_belong_to_their_environment_are_refused_by_name(
     ]
     assert weights(model) == weights(untouched)
     assert model.num_timesteps == 0
+
+
+def test_another_size_of_the_buffer_is_refused_by_its_name(tmp_path: Path) -> None:
+    cut(tmp_path, sac(2), 45)
+    with pytest.raises(StateMismatch) as caught:
+        go_on(tmp_path, sac(2, buffer_size=800), 200)
+    assert caught.value.differences[0] == "buffer_size: 400 -> 800"
+
+
+@pytest.mark.parametrize("vector", [DummyVecEnv, partial(SubprocVecEnv, start_method="fork")])
+def test_that_monitor_files_begin_anew_is_said(vector: Any, tmp_path: Path) -> None:
+    def build(n_envs: int) -> PPO:
+        env = make_vec_env(
+            "Pendulum-v1", n_envs=n_envs, seed=0, monitor_dir=str(tmp_path / "files"), vec_env_cls=vector
+        )
+        return PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
+
+    cut(tmp_path, build(2), 45)
+    model = build(3)
+    ours = go_on(tmp_path, model, 100, allow_changed=ALLOWED)
+    assert ours.report is not None
+    assert any(line.startswith("files of Monitor: begin anew") for line in ours.report.changes)
+    model.env.close()  # type: ignore[union-attr]

@@ -28,6 +28,8 @@ def judge(change: Change, settings: frozenset[str]) -> Verdict:
         return Verdict.SAVED
     if keys[0] == "environments" or keys[-1] in COUNTS or not NETWORK.isdisjoint(keys):
         return Verdict.ERROR
+    if change.place == "model/buffer_size":
+        return Verdict.ERROR  # the cause of many tables of another shape
     if keys[0] == "model" and keys[1:2] and _is_of_the_loop(keys[1]):
         return Verdict.SAVED
     if "state" in keys and any("optimizer" in key for key in keys[:-1]):

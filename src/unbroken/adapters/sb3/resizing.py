@@ -29,7 +29,7 @@ from unbroken.engine.changes import within
 from unbroken.errors import RestoreFailed
 from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
-from unbroken.state.nodes import Dict, Link, Object, Ref, Value, escape
+from unbroken.state.nodes import Dict, Link, Object, Ref, Scope, Value, escape
 from unbroken.state.places import index, visit
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Component, Snapshot
@@ -103,6 +103,8 @@ class Resizing:
         for place, venv in layers(self.model):
             if isinstance(venv, VecEnvWrapper) and not type(venv).__module__.startswith(_KNOWN):
                 say("kept", place, "was reset after the restore.")
+        if any(_writes_a_file(node) for _, _, node in _nodes(saved)):
+            say("lost", "files of Monitor", "begin anew; the rows that the checkpoint holds are left out")
         numbers = self._seeds()
         known = ", ".join(str(seed) for seed in numbers if seed is not None)
         say("fresh", "environments", "begin new episodes" + (f", with the seeds {known}" if known else ""))
@@ -184,6 +186,14 @@ def _nodes(snapshot: Snapshot) -> Iterator[tuple[Component, str, Value]]:
         for root, value in component.roots.items():
             for place, node in visit(root, value):
                 yield component, place, node
+
+
+def _writes_a_file(node: Value) -> bool:
+    """Whether an environment with a monitor's file stands here, or in the process that stands here."""
+    if isinstance(node, Scope):
+        inside = (value for root, child in node.roots.items() for _, value in visit(root, child))
+        return any(map(_writes_a_file, inside))
+    return isinstance(node, Object) and node.c.endswith("common.monitor:Monitor") and "file" in node.x
 
 
 def _references(snapshot: Snapshot, gone: frozenset[str]) -> Iterator[str]:

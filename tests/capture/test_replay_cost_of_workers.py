@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.capture.watched import WatchedEnvironments
+
+pytest.importorskip("Box2D")
+
+
+def notes(envs: Any, steps: int) -> list[str]:
+    """Return what the checkpoint says after a reset and some steps."""
+    watched = WatchedEnvironments()
+    envs.reset(seed=1)
+    watched.watch({"envs": envs})
+    source = GraftSource({"envs": envs}, policy_of_loaded())
+    source.capture()
+    for _ in range(steps):
+        envs.step(np.zeros(envs.num_envs, np.int64))
+    found = [note.detail for note in source.capture().notes if note.kind == "replay"]
+    assert not source.puts_off()
+    envs.close()
+    return found
+
+
+def test_what_environments_in_workers_replay_is_told() -> None:
+    envs = AsyncVectorEnv([partial(gym.make, "LunarLander-v3")] * 2)
+    assert notes(envs, 7) == ["a restore replays 14 steps of 2 environments, less than 0.1 s"]
+
+
+def test_of_workers_in_which_nothing_is_replayed_nobody_is_asked() -> None:
+    assert notes(AsyncVectorEnv([partial(gym.make, "CartPole-v1")] * 2), 3) == []

@@ -57,6 +57,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
             "UNBROKEN_DOCUMENT_FORMAT": "msgpack",
             "UNBROKEN_STAGING": "4096",
             "UNBROKEN_WRITER": "process",
+            "UNBROKEN_GRACE": "2.5",
         }
     )
     assert settings == Settings(
@@ -73,6 +74,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         document_format="msgpack",
         staging=4096,
         writer="process",
+        grace=2.5,
     )
 
 
@@ -111,6 +113,9 @@ def test_an_empty_variable_says_nothing() -> None:
         ("UNBROKEN_WORST_TIER", "worst"),
         ("UNBROKEN_BEST", "loss:median"),
         ("UNBROKEN_JOB", "../up"),
+        ("UNBROKEN_GRACE", "a while"),
+        ("UNBROKEN_GRACE", "-1"),
+        ("UNBROKEN_GRACE", "nan"),
     ],
 )
 def test_a_variable_that_cannot_be_read_is_an_error(variable: str, text: str) -> None:
@@ -150,6 +155,10 @@ def test_variables_that_need_each_other_are_taken_together() -> None:
         {"document_format": "pickle"},
         {"staging": -1},
         {"writer": "daemon"},
+        {"grace": -1},
+        {"grace": "30s"},
+        {"grace": True},
+        {"grace": float("nan")},
         {"strict": 1},
         {"trust": "yes"},
         {"allow_changed": "n_envs"},

@@ -32,7 +32,7 @@ def second() -> Iterator[Interpreter]:
 
 
 CASES = [
-    Case("ars", 4000, 900, ("generators",), 1704, {"save_freq": 200, "grace": 1e9}),
+    Case("ars", 4000, 900, ("generators",), None, {"save_freq": 200, "grace": 1e9}),
     Case("ars", 4000, 900, ("generators",), 1704),
 ]
 

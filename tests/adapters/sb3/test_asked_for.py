@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,18 @@ def second() -> Iterator[Interpreter]:
     interpreter.close()
 
 
+def _thorough(*case: Any) -> Any:
+    return pytest.param(Case(*case), marks=pytest.mark.exactness)
+
+
 IN_TRAIN = [
     Case("ppo", 320, 3, ("model/rollout_buffer/advantages",), 192),
     Case("ppo", 300, 5, ("model/rollout_buffer/advantages",), 320),
-    Case("ppo_gsde", 320, 3, ("model/policy/action_dist", "generators"), 192),
-    Case("recurrent", 320, 3, ("model/_last_lstm_states",), 192),
+    _thorough("ppo_gsde", 320, 3, ("model/policy/action_dist", "generators"), 192),
+    _thorough("recurrent", 320, 3, ("model/_last_lstm_states",), 192),
     Case("maskable", 320, 3, ("generators",), 192),
     Case("sac", 160, 6, ("generators",), 128),
-    Case("dqn_episodic", 300, 3, ("generators",), 107),
+    _thorough("dqn_episodic", 300, 3, ("generators",), 107),
 ]
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
-from unbroken.adapters.sb3.loop import Listener, Loop
+from unbroken.adapters.sb3.loop import Listener, Loop, signature_of
 from unbroken.adapters.sb3.position import END, START, STOPPED
 from unbroken.capture.hooks import Hook
 from unbroken.errors import ConfigError
@@ -39,7 +39,7 @@ class UpdateLoop(Loop):
         super().__init__(model, callback, listener)
         self.model: Any = model
         self._update = Hook(model, UPDATE, self._do_one_update, keeper=self)
-        self._signature = inspect.signature(self._update.original)
+        self._signature = signature_of(model, UPDATE)
         self._logs = Hook(model, "dump_logs", self._dump_logs, keeper=self)
 
     def install(self) -> None:

@@ -90,7 +90,6 @@ class CheckpointCallback(BaseCallback):
         _check_calls(save_freq)
         self.save_freq = save_freq
         self._session: Session | None = None
-        self._wished = ""
         if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
             root_of(save_path, name="save_path")
         self._settings = config or Settings(
@@ -121,22 +120,16 @@ class CheckpointCallback(BaseCallback):
 
         It is made between two environment steps (of ARS: between two updates). Where one `train()` or one
         evaluation that may outlast the `grace` lies before that, the copy that is held of the state before it is
-        written at once, and a run that goes on from there does it again. Before `learn()` the wish is kept for
-        its first step; after the end there is nothing left to save. Raises nothing.
+        written at once, and a run that goes on from there does it again. Before the first step and after the end
+        everything is saved already. Raises nothing.
         """
-        wish = reason or "requested by the script"
-        if self._session is None:
-            self._wished = wish
-        else:
-            self._session.request(wish)
+        if self._session is not None:
+            self._session.request(reason or "requested by the script")
 
     def _init_callback(self) -> None:
         self._session = Session(
             self.model, self, self._settings, save_freq=self.save_freq, verbose=self.verbose
         )
-        if self._wished:
-            self._session.request(self._wished)
-            self._wished = ""
         self._session.open()
 
     def _on_step(self) -> bool:

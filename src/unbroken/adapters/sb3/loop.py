@@ -6,6 +6,7 @@ the next `install` or `remove` clears them.
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -17,6 +18,21 @@ from unbroken.adapters.sb3.hooks import Exclusion
 from unbroken.adapters.sb3.policy import HOOKS
 from unbroken.adapters.sb3.position import END, STOPPED, Position
 from unbroken.capture.hooks import Hook
+from unbroken.errors import ConfigError
+
+
+def signature_of(model: BaseAlgorithm, method: str) -> inspect.Signature:
+    """Return how `learn` calls a method that takes the callback: a subclass may take `*args` and pass them on."""
+    for cls in type(model).__mro__:
+        function = vars(cls).get(method)
+        if function is not None:
+            found = inspect.signature(function.__get__(model))
+            if "callback" in found.parameters:
+                return found
+    raise ConfigError(
+        f"{type(model).__name__}.{method} takes no callback, so it is not known when training begins.",
+        hint=f"Give {method} the arguments that it has in Stable-Baselines3.",
+    )
 
 
 class Listener(Protocol):

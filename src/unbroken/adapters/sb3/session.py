@@ -113,8 +113,6 @@ class Session:
         """Calls between saves, where calls are not steps of the vector of environments."""
         self._verbose = verbose
         self._engine: CheckpointEngine | None = None
-        self._wished = ""
-        """Why a save was asked for before there was an engine."""
         self._evaluations: Evaluations | None = None
         self._evaluating: tuple[str, ...] = ()
         """What the present step sets off, and since when the step is made."""
@@ -146,12 +144,10 @@ class Session:
             self._engine.request_save(f"every {self._every_calls:,} calls", at_once=False)
 
     def request(self, reason: str) -> None:
-        """Somebody asks for a save, from any thread."""
+        """Somebody asks for a save, from any thread. Where there is no engine, nothing was trained unsaved."""
         engine = self._engine
         if engine is not None:
             engine.request_save(reason)
-        else:
-            self._wished = reason
 
     def begin(self, root: BaseCallback) -> Position | None:
         """Restore, if there is anything, and say so."""
@@ -168,8 +164,6 @@ class Session:
         report = engine.resume(step=model.num_timesteps)
         self._engine = engine
         self._evaluations = Evaluations(model, root)
-        if self._wished:
-            engine.request_save(self._wished)
         position = Position.from_record(source.position)
         if not report.restored:
             report = replace(report, also=often)

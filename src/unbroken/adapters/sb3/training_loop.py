@@ -25,7 +25,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutReturn
 
 from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
-from unbroken.adapters.sb3.loop import Listener, Loop
+from unbroken.adapters.sb3.loop import Listener, Loop, signature_of
 from unbroken.adapters.sb3.position import END, ROLLOUT, START, STEP, STOPPED, Position
 from unbroken.adapters.sb3.reentry import reenter, result_of
 from unbroken.capture.hooks import Hook
@@ -44,7 +44,7 @@ class TrainingLoop(Loop):
         self._restored: tuple[int, float] | None = None
         self._catching_up = 0
         self._collect = Hook(model, "collect_rollouts", self._collect_rollouts, keeper=self)
-        self._signature = inspect.signature(self._collect.original)
+        self._signature = signature_of(model, "collect_rollouts")
         self._train = Hook(model, "train", self._train_model, keeper=self)
         self._logs = Hook(model, "dump_logs", self._dump_logs, keeper=self)
         self._point: PolicyCall | SampleCall | None = None
@@ -94,7 +94,9 @@ class TrainingLoop(Loop):
         steps, wanted = model.num_timesteps, model._total_timesteps
         self._watch_end(root)
         loops = loops_of(model)
-        if isinstance(model, OffPolicyAlgorithm):
+        if not self.knows_steps:
+            pass  # it may call a known loop, and hold what only itself knows while that runs
+        elif isinstance(model, OffPolicyAlgorithm):
             self._point = SampleCall(model, loops, self._at_step)
         else:
             self._point = PolicyCall(model.policy, loops, self._at_step)

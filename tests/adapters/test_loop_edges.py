@@ -99,6 +99,19 @@ def test_a_pass_over_data_and_a_loader_with_a_generator_of_its_own_are_named(tmp
     assert "Not in the checkpoint: batches, forgotten." in str(warning.message)
 
 
+def test_the_seed_of_each_environment_stands_in_the_checkpoint_by_its_index(tmp_path: Path) -> None:
+    gym: Any = pytest.importorskip("gymnasium")
+    vector, single = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync"), gym.make("CartPole-v1")
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(vector=gym.wrappers.vector.RecordEpisodeStatistics(vector), other=single)
+    vector.reset(seed=7)
+    single.reset(seed=30)
+    for _ in run.steps(1):
+        pass
+    repository = Repository.open(tmp_path / "run", "run")
+    assert repository.meta(repository.commits()[0]).env_seeds == [7, 8, 30]
+
+
 def test_a_pass_in_worker_processes_is_declared(tmp_path: Path) -> None:
     torch: Any = pytest.importorskip("torch")
     data: Any = torch.utils.data

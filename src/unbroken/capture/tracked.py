@@ -18,7 +18,7 @@ from unbroken.capture.process_group import other_low_bits, unwrapped
 from unbroken.capture.replicas import own_components, shared_world
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.capture.watched import WatchedEnvironments
+from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine import changes
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
@@ -131,6 +131,11 @@ class Tracked:
 
     def _facts(self) -> Mapping[str, object]:
         found: dict[str, object] = {"episodes": self.counters.episodes, **self.notes}
+        environments = [value for value in self.objects.values() if is_environment(value)]
+        if environments:
+            from unbroken.capture.seeds import seeds_of  # for who has environments only
+
+            found["env_seeds"] = [seed for env in environments for seed in seeds_of(env)]
         for name, value in self.objects.items():
             groups = getattr(value, "param_groups", None)
             if groups and "learning_rate" not in found:

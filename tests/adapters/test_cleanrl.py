@@ -31,11 +31,11 @@ PPO = "cleanrl/ppo"
 DQN = "cleanrl/dqn_prioritized"
 ARGUMENTS = {
     PPO: ["--iterations", "9", "--num-steps", "32", "--save-every", "2", "--num-envs", "2"],
-    # The rows of the ring come round: at step 600 the oldest of 500 are overwritten.
-    DQN: ["--timesteps", "900", "--save-every", "200", "--buffer-size", "500", "--learning-starts", "100"],
+    # The rows of the ring come round: at step 450 the oldest of 300 are overwritten.
+    DQN: ["--timesteps", "600", "--save-every", "150", "--buffer-size", "300", "--learning-starts", "100"],
 }
-KILLED = {PPO: 7, DQN: 750}
-SAVED = {PPO: 6, DQN: 600}
+KILLED = {PPO: 7, DQN: 500}
+SAVED = {PPO: 6, DQN: 450}
 
 
 def start(

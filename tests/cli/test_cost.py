@@ -101,3 +101,15 @@ def test_show_tells_by_which_way_environments_were_captured(tmp_path: Path, kind
     told = unbroken("show", "run", "--json", cwd=tmp_path).json["environments"]
     assert [(one["way"], one["where"], one["count"]) for one in told] == [(way, "here", 2)]
     assert way in unbroken("show", "run", cwd=tmp_path).out
+
+
+def test_ls_and_show_tell_what_is_not_exact_and_why(tmp_path: Path) -> None:
+    source = GraftSource({"feed": {"tags": {"a", "b"}}, "weights": np.zeros(3)}, policy_of_loaded())
+    with CheckpointEngine(source, Settings(root=tmp_path, job="run"), environment={}) as engine:
+        engine.resume()
+    assert "good; approximate: training_state" in unbroken("ls", "run", cwd=tmp_path).out
+    (run,) = unbroken("ls", "run", "--json", cwd=tmp_path).json["runs"]
+    assert [one["fidelity"] for one in run["checkpoints"]] == [{"training_state": "approximate"}]
+    (told,) = unbroken("show", "run", "--json", cwd=tmp_path).json["components"]
+    assert (told["component"], told["fidelity"]) == ("training_state", "approximate")
+    assert told["reason"].startswith("feed/tags: a set")

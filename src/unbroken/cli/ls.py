@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from unbroken.repo.settled import ATTEMPTS
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
+from unbroken.types import Fidelity
 
 COLUMNS = (
     Column("run"),
@@ -40,6 +41,8 @@ class Listed:
     problem: str
     abandoned: bool
     """Training went back before this checkpoint and then on: no start goes on from it any more."""
+    fidelity: Mapping[str, str]
+    """Component -> `approximate` or `not captured`; those that are exact are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ def ls(
     """List runs and their checkpoints, the latest written first.
 
     `taken`: at the start of a training, in it, or at its end; a number in brackets counts the trainings of
-    a script that has several. `state`: damage to documents is seen here, damage to arrays by `verify`.
+    a script that has several. `state`: damage to documents is seen here, damage to arrays by `verify`; of a good one, which
+    components are not exact.
     """
     listing = list_runs(root or os.environ.get("UNBROKEN_ROOT") or ".")
     table = Table(COLUMNS)
@@ -104,9 +108,17 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
     if listed.problem:
         state = Cell(listed.problem, "bad")
     else:
-        state = Cell(ABANDONED, "quiet") if listed.abandoned else Cell("good", "quiet")
+        good = f"good; {'; '.join(_told(listed.fidelity))}" if listed.fidelity else "good"
+        state = Cell(ABANDONED if listed.abandoned else good, "quiet")
     taken = where(commit.position, commit.segment)
     return number(commit.step), taken, moment(commit.time), state, metrics
+
+
+def _told(fidelity: Mapping[str, str]) -> list[str]:
+    return [
+        f"{word}: {', '.join(name for name, kept in fidelity.items() if kept == word)}"
+        for word in sorted(set(fidelity.values()))
+    ]
 
 
 def _listing(run: str) -> RunListing:
@@ -129,7 +141,19 @@ def checkpoints(repository: Repository) -> tuple[Listed, ...]:
 def _listed(repository: Repository) -> tuple[Listed, ...]:
     commits = repository.commits()
     left = abandoned(commits)
-    return tuple(Listed(c, _problem(repository, c), c.sequence in left) for c in commits)
+    return tuple(
+        Listed(c, _problem(repository, c), c.sequence in left, _fidelity(repository, c)) for c in commits
+    )
+
+
+def _fidelity(repository: Repository, commit: Commit) -> dict[str, str]:
+    try:
+        found = repository.meta(commit).fidelity
+    except (CorruptObject, UnsupportedFormat):
+        return {}  # said as its problem
+    return {
+        name: one.fidelity.value for name, one in sorted(found.items()) if one.fidelity is not Fidelity.EXACT
+    }
 
 
 def abandoned(newest_first: Iterable[Commit]) -> set[int]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from unbroken.capture import sizes
 from unbroken.capture.audit import ChunksOf
 from unbroken.capture.branching import branch_all
 from unbroken.capture.environments import env_policy
@@ -130,7 +131,7 @@ class GraftSource:
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> graft.Graft:
         """Lay a saved state over the roots. Touches nothing."""
-        return graft.plan(saved, self.roots, self.policy, keep=keep, trusted=trusted)
+        return sizes.plan(saved, self.roots, self.policy, keep=keep, trusted=trusted)
 
     def judge(self, change: Change) -> Verdict:
         """Say what becomes of a change. Of an environment only what its constructors take is a setting;

@@ -11,7 +11,7 @@ their process, as they do in a new run.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 from unbroken.adapters.sb3 import rows
 from unbroken.adapters.sb3.environments import innermost, seeds
 from unbroken.adapters.sb3.position import END, START, STOPPED, Position
+from unbroken.capture.sizes import nodes, references
 from unbroken.engine.changes import within
 from unbroken.errors import RestoreFailed
 from unbroken.state import graft
@@ -32,7 +33,7 @@ from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Dict, Link, Object, Ref, Scope, Value, escape
 from unbroken.state.places import index, visit
 from unbroken.state.policy import Phase
-from unbroken.state.snapshot import Component, Snapshot
+from unbroken.state.snapshot import Snapshot
 
 Model = OnPolicyAlgorithm | OffPolicyAlgorithm
 
@@ -87,7 +88,7 @@ class Resizing:
 
         say("kept", "position", "stands before a rollout.")
         gone = frozenset(self.left_out())
-        for place in {*_references(saved, gone), *_references(now, gone)}:
+        for place in {*references(saved, gone), *references(now, gone)}:
             say("kept", place, "is met among the environments.")
         self._action_space(plan, saved, gone)
         began = position.kind not in (START, END, STOPPED) and position.steps > 0
@@ -103,7 +104,7 @@ class Resizing:
         for place, venv in layers(self.model):
             if isinstance(venv, VecEnvWrapper) and not type(venv).__module__.startswith(_KNOWN):
                 say("kept", place, "was reset after the restore.")
-        if any(_writes_a_file(node) for _, _, node in _nodes(saved)):
+        if any(_writes_a_file(node) for _, _, node in nodes(saved)):
             say("lost", "files of Monitor", "begin anew; the rows that the checkpoint holds are left out")
         numbers = self._seeds()
         known = ", ".join(str(seed) for seed in numbers if seed is not None)
@@ -118,7 +119,7 @@ class Resizing:
         place = node.to if isinstance(node, Link) else place
         if not place or not within(place, gone):
             return
-        whole = {at: (component, value) for component, at, value in _nodes(saved) if at == place}
+        whole = {at: (component, value) for component, at, value in nodes(saved) if at == place}
         component, value = whole[place]
         alone = copy(component)
         alone.roots = {"action_space": value}
@@ -181,29 +182,12 @@ def _model_attributes(saved: Snapshot) -> dict[str, Value]:
     return {}
 
 
-def _nodes(snapshot: Snapshot) -> Iterator[tuple[Component, str, Value]]:
-    for component in snapshot.components.values():
-        for root, value in component.roots.items():
-            for place, node in visit(root, value):
-                yield component, place, node
-
-
 def _writes_a_file(node: Value) -> bool:
     """Whether an environment with a monitor's file stands here, or in the process that stands here."""
     if isinstance(node, Scope):
         inside = (value for root, child in node.roots.items() for _, value in visit(root, child))
         return any(map(_writes_a_file, inside))
     return isinstance(node, Object) and node.c.endswith("common.monitor:Monitor") and "file" in node.x
-
-
-def _references(snapshot: Snapshot, gone: frozenset[str]) -> Iterator[str]:
-    """Yield the places from which something is referred to that stands at, or below, the places `gone`."""
-    numbers = index(snapshot).place_of_number
-    for _, place, node in _nodes(snapshot):
-        if isinstance(node, (Ref, Link)):
-            to = numbers.get(node.to, "") if isinstance(node, Ref) else node.to
-            if to != place and within(to, gone) and not within(place, gone):
-                yield place
 
 
 def _with_position(saved: Snapshot, position: Position) -> Snapshot:

@@ -43,10 +43,15 @@ def _begin(model: Any, elapsed: float) -> None:
 
 
 _captor = ElapsedCaptor()
+_fitting: dict[type, bool] = {}
+"""By class: looked at once, since a walk asks for every object."""
 
 
-def elapsed_rule(obj: object) -> Captor | None:
+def elapsed_rule(obj: Any) -> Captor | None:
     """Return the captor of an algorithm, None for anything else."""
-    if any(cls.__name__ == "BaseAlgorithm" and cls.__module__ == MODULE for cls in type(obj).__mro__):
-        return _captor
-    return None
+    cls = type(obj)
+    if cls not in _fitting:
+        _fitting[cls] = any(
+            base.__name__ == "BaseAlgorithm" and base.__module__ == MODULE for base in cls.__mro__
+        )
+    return _captor if _fitting[cls] else None

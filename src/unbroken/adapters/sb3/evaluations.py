@@ -119,10 +119,15 @@ def _write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 _captor = EvalCaptor()
+_fitting: dict[type, bool] = {}
+"""By class: looked at once, since a walk asks for every object."""
 
 
-def evaluation_rule(obj: object) -> Captor | None:
+def evaluation_rule(obj: Any) -> Captor | None:
     """Return the captor of EvalCallback and its like, None for anything else."""
-    if any(cls.__name__ == "EvalCallback" and cls.__module__ == MODULE for cls in type(obj).__mro__):
-        return _captor
-    return None
+    cls = type(obj)
+    if cls not in _fitting:
+        _fitting[cls] = any(
+            base.__name__ == "EvalCallback" and base.__module__ == MODULE for base in cls.__mro__
+        )
+    return _captor if _fitting[cls] else None

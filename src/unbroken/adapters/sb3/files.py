@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unbroken.adapters.sb3.logs import refill
 from unbroken.errors import CorruptObject, RestoreFailed
 from unbroken.state.nodes import Bytes, Dict, Value
 
@@ -134,11 +135,7 @@ def _bytes(content: bytearray, walk: Walk) -> Bytes:
 def _put_back(monitor: Any, content: bytes, elapsed: float) -> None:
     handler = monitor.results_writer.file_handler
     try:
-        handler.flush()
-        handler.seek(0)
-        handler.truncate()
-        handler.buffer.write(content)
-        handler.flush()
+        refill(handler, content)
     except OSError as error:
         raise RestoreFailed(
             f"The monitor file {handler.name} cannot be written: {error.strerror}.",
@@ -151,10 +148,13 @@ def _put_back(monitor: Any, content: bytes, elapsed: float) -> None:
 _captor = MonitorCaptor()
 _CLASSES = ("Monitor", "VecMonitor")
 _MODULES = ("stable_baselines3.common.monitor", "stable_baselines3.common.vec_env.vec_monitor")
+_fitting: dict[type, bool] = {}
+"""By class: looked at once, since a walk asks for every object."""
 
 
-def monitor_rule(obj: object) -> Captor | None:
+def monitor_rule(obj: Any) -> Captor | None:
     """Return the captor of a monitor, None for anything else."""
-    if any(cls.__name__ in _CLASSES and cls.__module__ in _MODULES for cls in type(obj).__mro__):
-        return _captor
-    return None
+    cls = type(obj)
+    if cls not in _fitting:
+        _fitting[cls] = any(base.__name__ in _CLASSES and base.__module__ in _MODULES for base in cls.__mro__)
+    return _captor if _fitting[cls] else None

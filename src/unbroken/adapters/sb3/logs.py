@@ -227,10 +227,13 @@ def refill(file: Any, content: bytes) -> None:
 
 
 _captor = LoggerCaptor()
+_fitting: dict[type, bool] = {}
+"""By class: looked at once, since a walk asks for every object."""
 
 
-def logger_rule(obj: object) -> Captor | None:
+def logger_rule(obj: Any) -> Captor | None:
     """Return the captor of a logger, None for anything else."""
-    if any(cls.__name__ == "Logger" and cls.__module__ == MODULE for cls in type(obj).__mro__):
-        return _captor
-    return None
+    cls = type(obj)
+    if cls not in _fitting:
+        _fitting[cls] = any(base.__name__ == "Logger" and base.__module__ == MODULE for base in cls.__mro__)
+    return _captor if _fitting[cls] else None

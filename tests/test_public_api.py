@@ -48,6 +48,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
     ("function", "signature"),
     [
         ("Run.track", "(self, **objects)"),
+        ("Run.scratch", "(self, *objects)"),
         ("Run.steps", "(self, total)"),
         ("Run.stop", "(self)"),
         ("Run.save", "(self)"),

@@ -34,6 +34,9 @@ from unbroken.state.snapshot import Snapshot
 from unbroken.store.memory import MemoryStore
 from unbroken.types import Step
 
+pytestmark = pytest.mark.filterwarnings("ignore::unbroken.capture.uncovered.UncoveredWarning")
+"""What `Odd` counts in its class is beside the state, as the engine says."""
+
 
 def trained(steps: int = 5) -> Training:
     training = Training()

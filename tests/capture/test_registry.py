@@ -21,7 +21,8 @@ KILLED = 33
 def run(folder: Path, log: str, kind: str, kill_at: int = -1, *, cold: bool = False) -> int:
     command = [sys.executable, str(SCRIPT), str(folder), log, kind, str(kill_at), *(["cold"] if cold else [])]
     environment = {**os.environ, "PYTHONHASHSEED": str(len(log) + 1), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, check=False, stderr=subprocess.PIPE).returncode
+    # Workers outlive a trainer that is killed, until the next start ends them: they must hold no pipe of ours.
+    return subprocess.run(command, env=environment, check=False, stderr=subprocess.DEVNULL).returncode
 
 
 def seen(folder: Path, *logs: str) -> dict[str, str]:

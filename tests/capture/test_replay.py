@@ -49,6 +49,18 @@ def test_a_racing_car_goes_on_in_a_fresh_process() -> None:
     assert outcome.told_apart
 
 
+def test_a_racing_car_takes_the_place_of_one_that_was_reset_alike() -> None:
+    """As SB3 does at each start: with the seed of the run, before anything comes back."""
+    pytest.importorskip("pygame")
+    one, other = (recorded(partial(gym.make, "CarRacing-v3"))[0] for _ in range(2))
+    actions = [one.action_space.sample() for _ in range(12)]
+    follow(one, actions[:6])
+    plan(capture({"env": one}, env_policy()), {"env": other}, env_policy()).apply()
+    assert follow(one, actions[6:]) == follow(other, actions[6:])
+    one.close()
+    other.close()
+
+
 def recorded(make: Callable[[], Any] = lander, seed: int = 3) -> tuple[Any, Recorder]:
     env = make()
     env.action_space.seed(seed)

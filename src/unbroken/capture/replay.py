@@ -76,7 +76,18 @@ def _put_settings(env: Any, settings: dict[str, Any]) -> None:
     for name, data in settings.items():
         if _is_the_programs(env, name):
             raise CorruptObject(f"A recording has a value for {name} of {type(env).__qualname__}.")
+        if data is None and _is_object(own.get(name)):
+            continue  # what a reset looks at to take it down: without it the old stays beside the new
         own[name] = from_data(data, own.get(name))
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is none that a recording can hold."""
+    try:
+        to_data(value, largest=LARGEST)
+    except Unrecordable:
+        return True
+    return False
 
 
 def _is_the_programs(env: Any, name: str) -> bool:

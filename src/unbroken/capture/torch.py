@@ -10,7 +10,10 @@ that were saved on another kind of device than the program now has (they stay as
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -283,6 +286,38 @@ POLICY = Policy(
     },
     tables={"torch.nn.modules.module:Module": tensor_table},
 )
+
+
+def _complete(optimizer: torch.optim.Optimizer) -> None:
+    """Give an optimizer what belongs to the process: hooks, and the step that a scheduler looks at."""
+    attributes: dict[str, Any] = vars(optimizer)
+    for name in _OPTIMIZER_HOOKS:
+        attributes.setdefault(name, OrderedDict())
+    attributes["_warned_capturable_if_run_uncaptured"] = True
+    optimizer._patch_step_function()  # pyright: ignore[reportPrivateUsage]
+    own, step = weakref.ref(optimizer), type(optimizer).step
+
+    @wraps(step)
+    def counted(*args: Any, **options: Any) -> Any:
+        live: Any = own()
+        live._opt_called = True
+        return step(live, *args, **options)
+
+    vars(counted)["_wrapped_by_lr_sched"] = True  # or a scheduler's first step would warn that nobody counts
+    attributes["step"] = counted
+
+
+def _is_complete(scheduler: object) -> None:
+    """A scheduler is its attributes."""
+
+
+REMADE = Policy(
+    remade={
+        "torch.optim.optimizer:Optimizer": _complete,
+        "torch.optim.lr_scheduler:LRScheduler": _is_complete,
+    }
+)
+"""To be merged where a person may build another optimizer, and its scheduler, in the middle of a training."""
 
 WITH_GRADIENTS = Policy(codecs={"torch:Tensor": TensorCodec(gradients=True)})
 """To be merged where a loop may accumulate gradients from one clean point to the next."""

@@ -126,7 +126,7 @@ class Tracked:
             if facts.kind is Kind.OBJECT and is_buffer(name, value):
                 components[class_name(type(value))] = "replay_buffer"
         return loaded.merged(
-            _gradients(), _passes(), Policy(codecs=codecs, components=components, component_keys=keys)
+            _own_loop(), _passes(), Policy(codecs=codecs, components=components, component_keys=keys)
         )
 
     def _facts(self) -> Mapping[str, object]:
@@ -145,13 +145,13 @@ class Tracked:
         return found
 
 
-def _gradients() -> Policy:
-    """A person's own loop may gather gradients over several iterations."""
+def _own_loop() -> Policy:
+    """A person's own loop may gather gradients over several iterations, and build its optimizer anew."""
     if "torch" not in sys.modules:
         return Policy()
-    from unbroken.capture.torch import WITH_GRADIENTS  # imports torch, which this module must not
+    from unbroken.capture.torch import REMADE, WITH_GRADIENTS  # imports torch, which this module must not
 
-    return WITH_GRADIENTS
+    return WITH_GRADIENTS.merged(REMADE)
 
 
 def _passes() -> Policy:

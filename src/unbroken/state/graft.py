@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from unbroken.errors import CorruptObject, InternalError, StateMismatch
 from unbroken.state.code import PARTIAL
-from unbroken.state.lookup import Facts, lookup
+from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.memory import ALONE, bytes_of, copy_array, move
 from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape, same
-from unbroken.state.places import Frame, frame_of, index, place_of
+from unbroken.state.places import Frame, frame_of, index, place_of, tables_of
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
@@ -76,7 +76,11 @@ class Graft:
         """Classes of which new objects are built, with how many."""
         self.adopted: dict[tuple[str, int], str] = {}
         """Blobs whose memory becomes part of the live state: component and number -> place."""
+        self.remaking = False
+        """Whether the plan stands in an object for which a training may have put another one."""
         self._twin = twin
+        self._homes: dict[str, object] | None = None
+        self._at_home: set[int] = set()
         self._callables: Mapping[str, object] = twin.callables
         self._lookup = lookup(policy)
         self._index = index(saved)
@@ -173,6 +177,11 @@ class Graft:
         if self._node is not None:
             self._objects[id(self._node)] = value
 
+    def planned(self) -> object:
+        """Return the object of the coded value being planned if a reference from inside it, which came before
+        it was there, has had it planned; else MISSING."""
+        return self._objects.get(id(self._node), MISSING)
+
     def bind(self, node: Node, value: Any) -> Any:
         """Make `value` the object of `node`, for references to it, and return it."""
         self._objects[id(node)] = value
@@ -185,6 +194,38 @@ class Graft:
     def is_structural(self, value: object) -> bool:
         """Whether a value is an object that is never built."""
         return self.facts(type(value)).structural
+
+    def is_part(self, cls: type) -> bool:
+        """Whether objects of a class are never built, and are listed where they are in use: parameters."""
+        facts = self.facts(cls)
+        return facts.structural and facts.kind is Kind.CODED
+
+    def home_below(self, key: str) -> object:
+        """Return the program's object whose home is that of what was saved under `key` of the present place, or
+        MISSING."""
+        return self._home(place_of((self._at, key)))
+
+    def has_home(self, value: object) -> bool:
+        """Whether an object of the program is found at another place than below the present one."""
+        first = self._twin.first_met(value)
+        self._all_homes()
+        return not first.startswith(f"{self.place}/") or id(value) in self._at_home
+
+    def _home(self, place: str) -> object:
+        """Return the object of the program that has the name in its module, or the root, of what stands at `place`
+        of the saved state; MISSING if that has no such name, or the program nothing there."""
+        return self._all_homes().get(place, MISSING) if self.policy.remade else MISSING
+
+    def _all_homes(self) -> dict[str, object]:
+        if self._homes is None:
+            self._homes = {}
+            now = tables_of(self._twin.snapshot)
+            for (module, name), place in tables_of(self.saved).items():
+                found = self._twin.object_at(now.get((module, name), ""))
+                if found is not MISSING:
+                    self._homes.setdefault(place, found)
+                    self._at_home.add(id(found))
+        return self._homes
 
     def held(self, name: str) -> object:
         """Return the function, method, partial or class of this name that the program holds, or None.
@@ -363,19 +404,21 @@ class Graft:
             # A view may refer to an array that is met only after it: that is planned now, over the
             # twin's object at its own place. Where the program has its roots in another order it is
             # first met here.
-            there = self._twin.object_at(place)
+            there = self._home(place)
+            if there is MISSING:
+                there = self._twin.object_at(place)
             return self._across(
                 component, cast("AnyNode", target), frame_of(place), twin if there is MISSING else there
             )
         return self.refuse(f"refers to {place}, where nothing stands.", twin)
 
     def _across(self, component: str, target: AnyNode, at: Frame, twin: object) -> Any:
-        outer = self._component, self._at
-        self._component, self._at = component, at
+        outer = self._component, self._at, self.remaking
+        self._component, self._at, self.remaking = component, at, False
         try:
             return self._plan(target, twin)
         finally:
-            self._component, self._at = outer
+            self._component, self._at, self.remaking = outer
 
     def _coded(self, node: Coded, twin: object) -> Any:
         codec = self._lookup.codecs.get(node.k)

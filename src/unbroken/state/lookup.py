@@ -10,6 +10,7 @@ import enum
 import sys
 import types
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,10 +79,20 @@ class Facts:
     """The named base that opens a component, or empty."""
     component: str
     structural: bool
+    remade: str
+    """The named base whose objects a training may put in the place of each other, or empty."""
+    on_class: Callable[[Any], Mapping[str, Any]] | None
+    """Returns what stands on the class of an object and is part of its state, if the policy has such a thing."""
     tabled: str
     """The named base that has a table of tensors, or empty."""
     stateless: bool
     """Of something external: whether it holds nothing that belongs to a run."""
+
+
+def attributes_of(value: Any, facts: Facts) -> Mapping[str, Any]:
+    """Return an object's attributes, and those of its class that are part of its state."""
+    own: Mapping[str, Any] = getattr(value, "__dict__", {})
+    return own if facts.on_class is None else {**facts.on_class(value), **own}
 
 
 def slots_of(cls: type) -> tuple[str, ...]:
@@ -166,6 +177,7 @@ class Lookup:
         codec = None if cls is bytes else self._codec(cls, names)
         external = any(n in policy.external_classes for n in names)
         base = next((n for n in names if n in policy.components), "")
+        remade = next((n for n in names if n in policy.remade), "")
         return Facts(
             name=names[0],
             kind=_kind(cls, policy, coded=codec is not None, external=external),
@@ -174,7 +186,9 @@ class Lookup:
             codec=codec,
             base=base,
             component=policy.components.get(base, ""),
-            structural=any(n in policy.structural for n in names),
+            structural=not remade and any(n in policy.structural for n in names),
+            remade=remade,
+            on_class=next((policy.on_class[n] for n in names if n in policy.on_class), None),
             tabled=next((n for n in names if n in policy.tables), ""),
             stateless=self._stateless(cls, names[0], declared=external),
         )

@@ -51,6 +51,27 @@ def visit(place: str, value: Value) -> Iterator[tuple[str, Value]]:
         stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node) if child is not None)
 
 
+def tables_of(snapshot: Snapshot) -> dict[tuple[str, str], str]:
+    """Return where each tensor stands that a module, or a root, has a name for: by the module's place and that name."""
+    found = {
+        (module, name): place
+        for component in snapshot.components.values()
+        for module, table in component.tensors.items()
+        for name, place in table.items()
+    }
+    numbers: dict[int, str] | None = None
+    for component in snapshot.components.values():
+        for root, node in component.roots.items():
+            if isinstance(node, Link) and node.to != root:
+                found[root, ""] = node.to
+            elif isinstance(node, Ref):
+                numbers = index(snapshot).place_of_number if numbers is None else numbers
+                found[root, ""] = numbers.get(node.to, "")
+            elif "/" not in root:
+                found[root, ""] = root
+    return found
+
+
 def last_key(place: str) -> str:
     """Return the last key of a place, as it was before it was escaped.
 

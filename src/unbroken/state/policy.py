@@ -75,12 +75,19 @@ class Policy:
 
     skip: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Attributes that belong to the process, not to the run."""
+    on_class: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
+    """Base class -> function that returns what stands on an object's class and is part of its state all the same,
+    by name: spaces, with their generators. An attribute of the object itself stands in front of it."""
     external: frozenset[str] = frozenset()
     """Modules whose objects are kept from the twin."""
     external_classes: frozenset[str] = frozenset()
     """Base classes whose objects are kept from the twin."""
     structural: frozenset[str] = frozenset()
     """Base classes whose objects must exist in the twin and are never built."""
+    remade: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    """Base class -> function that completes a new object of it whose attributes have been written. A training may
+    put one of these in the place of another, of another class or for other parameters: it is built even where the
+    class is structural, and what it refers to keeps the object that it has in its own home."""
     trusted: frozenset[str] = frozenset()
     """Top-level packages whose classes may be built, beside those of the twin's own objects."""
     functions: frozenset[str] = frozenset()
@@ -108,9 +115,11 @@ class Policy:
         every = (self, *others)
         return Policy(
             skip=skip,
+            on_class={k: v for p in every for k, v in p.on_class.items()},
             external=frozenset().union(*(p.external for p in every)),
             external_classes=frozenset().union(*(p.external_classes for p in every)),
             structural=frozenset().union(*(p.structural for p in every)),
+            remade={k: v for p in every for k, v in p.remade.items()},
             trusted=frozenset().union(*(p.trusted for p in every)),
             functions=frozenset().union(*(p.functions for p in every)),
             components={k: v for p in every for k, v in p.components.items()},

@@ -31,7 +31,7 @@ from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
 from unbroken.state.living import lost_with
-from unbroken.state.lookup import Facts, Kind, lookup
+from unbroken.state.lookup import Facts, Kind, attributes_of, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
     PLAIN,
@@ -215,6 +215,11 @@ class Walk:
         if not self._places:
             self._places = {place_of(seen.frame): seen.keep for seen in self._seen.values()}
         return self._places.get(place, MISSING)
+
+    def first_met(self, value: object) -> str:
+        """Return the place at which `value` was first met; empty if it was not."""
+        seen = self._seen.get(id(value))
+        return "" if seen is None else place_of(seen.frame)
 
     def attributes(self, value: object) -> dict[str, Value]:
         """Write the attributes and slots of an object whose content a codec writes."""
@@ -498,7 +503,7 @@ class Walk:
         only: frozenset[str] | None = None,
         ring: Mapping[str, int] = types.MappingProxyType({}),
     ) -> dict[str, Value]:
-        attributes: dict[str, Any] = getattr(value, "__dict__", {})
+        attributes = attributes_of(value, facts)
         found: dict[str, Value] = {}
         outer = self.rows, self.ring
         for name in sorted(attributes):

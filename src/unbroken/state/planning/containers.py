@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.errors import CorruptObject
 from unbroken.state.nodes import PLAIN, Deque, Dict, List, Packed, Set, Tuple, Value, class_name, same
+from unbroken.state.planning.bindings import plan_bound
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.types import MISSING
 
@@ -36,9 +37,9 @@ def plan_list(graft: Graft, node: List, twin: object) -> Any:
         result = graft.bind(node, cls.__new__(cls))
     else:
         result = own
-        if len(had) != len(node.v) and any(graft.is_structural(item) for item in had):
+        if not graft.remaking and len(had) != len(node.v) and any(map(graft.is_structural, had)):
             graft.error(f"{len(node.v)} objects were saved, the program has {len(had)}.")
-    items = plan_items(graft, node.v, had)
+    items = (plan_bound if graft.remaking else plan_items)(graft, node.v, had)
     if node.c:
         plan_attributes(graft, node.a, result, mine=own is not MISSING)
     if len(items) != len(had) or not all(map(same, items, had)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from unbroken.state.lookup import Kind
+from unbroken.state.lookup import Kind, attributes_of
 from unbroken.state.nodes import Node, Object, Value, class_name, same
 from unbroken.types import MISSING
 
@@ -28,7 +28,14 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
             return graft.bind(node, graft.refuse(f"{node.c} cannot be built without its constructor.", twin))
     captor = next((c for rule in graft.policy.captors if (c := rule(own)) is not None), None)
     only = captor.attributes(own) if captor is not None else None
-    plan_attributes(graft, {**node.a, **node.s}, own, mine=mine, only=only)
+    remade = graft.facts(type(own)).remade
+    outer, graft.remaking = graft.remaking, bool(remade)
+    try:
+        plan_attributes(graft, {**node.a, **node.s}, own, mine=mine, only=only)
+    finally:
+        graft.remaking = outer
+    if remade and not mine:
+        graft.write(graft.policy.remade[remade], own)
     if node.x:
         if captor is None:
             graft.error(f"{node.c} was saved with {', '.join(node.x)}, which nothing here restores.")
@@ -58,6 +65,7 @@ def plan_attributes(
     facts = graft.facts(type(owner))
     # Written into __dict__ and not through setattr: properties and nn.Module would act on it.
     attributes: dict[str, Any] | None = getattr(owner, "__dict__", None)
+    had = attributes_of(owner, facts) if mine else {}
     slots = frozenset(facts.slots)
     for name, value in saved.items():
         if name in facts.skip:
@@ -72,7 +80,7 @@ def plan_attributes(
                 f"the attribute {name} would stand in front of a method of {class_name(type(owner))}."
             )
         else:
-            old = attributes.get(name, MISSING) if mine else MISSING
+            old = had.get(name, MISSING)
             new = graft.value(name, value, old)
             if not same(new, old):
                 graft.write(attributes.__setitem__, name, new)

@@ -90,6 +90,13 @@ class KeepsInItsClass:
         self.history.append(1)
 
 
+class StepsOneOfItsClass:
+    world = gymnasium.make("CartPole-v1")
+
+    def act(self) -> None:
+        self.world.step(0)
+
+
 class InAFunctionInside:
     def act(self) -> list[int]:
         return [RECENT.popleft() for _ in range(2)]
@@ -111,6 +118,16 @@ def behind_a_variable() -> object:
     return Holds()
 
 
+def a_world_behind_a_variable() -> object:
+    world = gymnasium.make("CartPole-v1")
+
+    class Holds:
+        def act(self) -> None:
+            world.step(0)
+
+    return Holds()
+
+
 CHANGES = [
     (Appends(), "changes SEEN, a global of"),
     (AppendsElsewhere(), "changes SEEN, a global of"),
@@ -122,9 +139,11 @@ CHANGES = [
     (Evaluates(), "acts on WORLD, a global of"),
     (CountsInItsClass(), "assigns CountsInItsClass.total, an attribute of a class"),
     (KeepsInItsClass(), "changes KeepsInItsClass.history, an attribute of a class"),
+    (StepsOneOfItsClass(), "acts on StepsOneOfItsClass.world, an attribute of a class"),
     (InAFunctionInside(), "changes RECENT, a global of"),
     (BehindAProperty(), "changes RECENT, a global of"),
     (behind_a_variable(), "changes total, a variable of behind_a_variable"),
+    (a_world_behind_a_variable(), "acts on world, a variable of a_world_behind_a_variable"),
 ]
 
 
@@ -140,6 +159,7 @@ def test_what_code_changes_and_no_root_leads_to_is_named(value: object, named: s
 
 class Reads:
     history: list[int] = []
+    where = WORLD
 
     def __init__(self) -> None:
         self.history = []  # its own, so it is in the state
@@ -149,7 +169,7 @@ class Reads:
         table.append(TABLE[0])
         self.history.append(len(SEEN))
         self.count += GRID.shape[0] + COUNTS.get("x", 0)
-        return WORLD.action_space, Reads.history, [TABLE[i] for i in range(2)]
+        return WORLD.action_space, self.where.spec, Reads.history, [TABLE[i] for i in range(2)]
 
 
 def schedule(initial: float) -> Callable[[float], float]:

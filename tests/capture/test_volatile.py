@@ -7,12 +7,13 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from gymnasium.wrappers import RecordEpisodeStatistics
 from stable_baselines3.common.monitor import Monitor
 
 from unbroken.capture.source import policy_of_loaded
 from unbroken.capture.volatile import VOLATILE, volatile_places, without_clocks
 from unbroken.state.diff import compare
-from unbroken.state.nodes import Object, Scope
+from unbroken.state.nodes import Dict, Object, Scope
 from unbroken.state.snapshot import Component, Snapshot
 from unbroken.state.walk import capture
 
@@ -49,6 +50,34 @@ def test_an_attribute_is_a_clock_by_its_class_and_not_by_its_name() -> None:
 def test_the_clocks_of_a_known_class_are_those_of_its_derived_classes_too(cls: type[Any]) -> None:
     found = places(env=cls(gym.make("CartPole-v1")))
     assert found == {"env/episode_times", "env/<file>/episode_times", "env/<file>/t_start"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "clock"), [(Monitor, "episode_times"), (RecordEpisodeStatistics, "time_queue")]
+)
+def test_the_class_may_have_been_made_in_a_function_or_stand_under_another_name(
+    cls: type[Any], clock: str
+) -> None:
+    made = type("Monitor", (cls,), {"__module__": "a.program.that.is.not.here"})
+    renamed = type("Timed", (cls,), {"__module__": __name__})  # this module has another class of that name
+    for derived in (made, renamed):
+        assert places(env=derived(gym.make("CartPole-v1"))) == {f"env/{clock}"}
+
+
+def test_what_our_captors_add_is_known_by_its_key_alone() -> None:
+    file = Dict(v={"rows": 0, "episode_times": 1.0, "t_start": 2.0})
+    nowhere = Object(c="a.program:train.<locals>.Mine", x={"elapsed": 1.0, "file": file, "rows": 5})
+    state = Snapshot({"env_states": Component("env_states", {"mine": nowhere})})
+    assert volatile_places(state) == {
+        "mine/<elapsed>",
+        "mine/<file>/episode_times",
+        "mine/<file>/t_start",
+    }
+
+
+def test_an_attribute_that_is_merely_called_so_is_compared_whatever_the_class_is_called() -> None:
+    local = type("Local", (Timed,), {"__module__": "a.program.that.is.not.here"})
+    assert places(own=local()) == set()
 
 
 def test_clocks_in_dictionaries_are_found_by_their_keys() -> None:

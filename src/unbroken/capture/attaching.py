@@ -10,12 +10,15 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from unbroken.capture.environments import Attachment, Verdict, attach, chain, known
+from unbroken.capture.environments import Attachment, How, Verdict, attach, chain, known
 from unbroken.capture.probe import probe
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import class_name
 
 _attached: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
+"""By the environment inside all wrappers, where something was put in place on it: a second recorder, of a second
+chain of wrappers around it, would not have seen what the first one has."""
 
 
 def kind_of(env: Any) -> str:
@@ -40,22 +43,27 @@ def attach_once(env: Any, verdict: Verdict | None = None) -> Verdict:
 
     What is known of a family by name stands above a verdict from elsewhere. Raises NotCapturable.
     """
-    found = _attached.get(env)
+    *_, base = chain(env)
+    found = _attached.get(env) or _watched.get(base)
     if found is None:
         try:
-            found = _attached[env] = attach(env, verdict=known(env) or verdict)
+            found = attach(env, verdict=known(env) or verdict)
         except Exception as error:
             raise NotCapturable(
                 f"{type(env.unwrapped).__qualname__} cannot be prepared for saving:"
                 f" {type(error).__name__}: {error}.",
                 hint="Register a capturer for it with register_env_capturer.",
             ) from error
+        if found.verdict.how is not How.STRUCTURAL:
+            _watched[base] = found
+    _attached[env] = found
     return found.verdict
 
 
 def detach(env: Any) -> None:
     """Leave an environment as it was found."""
     attachment = _attached.pop(env, None)
+    _watched.pop(list(chain(env))[-1], None)
     if attachment is not None:
         attachment.detach()
 

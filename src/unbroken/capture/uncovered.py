@@ -177,7 +177,8 @@ class _Search:
         if any(use.name in names for kind, names in self.own.items() if issubclass(kind, owner)):
             return
         value = vars(owner).get(use.name)
-        if isinstance(value, (*CONTAINERS, *GENERATORS)) and (does := self._changed(use, value)):
+        plain = use.act == ASSIGNED and not use.attribute  # of the object itself, not of its class
+        if value is not None and not plain and (does := self._changed(use, value)):
             self._tell(code, does, f"{owner.__qualname__}.{use.name}", "an attribute of a class")
 
     def _changed(self, use: Use, value: object) -> str:

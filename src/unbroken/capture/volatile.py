@@ -1,10 +1,11 @@
 """The leaves that hold wall-clock time: one closed list, for everybody who compares two states.
 
-Each is named as narrowly as it stands in a state: by the class that it is an attribute of, or by the keys
-of the dictionaries that it is an entry of. A leaf that is merely called `t_start`, or `t`, is compared.
+Each is named as narrowly as it stands in a state: by the class that it is an attribute of, by what else an
+object of that class has, or by the keys of the dictionaries that it is an entry of. A leaf that is merely
+called `t_start`, or `t`, is compared. A derived class may have been made anywhere: in a function, or in a
+program that is not here.
 
-Not promised: attributes of a derived class in a process that has not loaded it. Who compares checkpoints
-from outside sees a difference there.
+Not promised: attributes of a class derived from Lightning's or RLlib's that is not found under its name.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ from unbroken.state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What stands at `path` below an object of class `owner`, or of a class derived from it."""
+    """What stands at `path` below an object of class `owner`, or of a class derived from it.
+
+    Where `path` begins with a captor's key (`<file>`), that key tells: no object has it but by our captor.
+    """
 
     owner: str
     path: str
     reason: str
+    beside: frozenset[str] = frozenset()
+    """What an object has beside it if it is of a class that nobody finds by name, yet derived from `owner`."""
 
     def __str__(self) -> str:
         return f"{self.owner.partition(':')[2]}/{self.path}: {self.reason}"
@@ -54,6 +60,8 @@ _VECTOR_STATISTICS = "gymnasium.wrappers.vector.common:RecordEpisodeStatistics"
 _TIMER = "lightning.pytorch.callbacks.timer:Timer"
 _MODEL_CHECKPOINT = "lightning.pytorch.callbacks.model_checkpoint:ModelCheckpoint"
 _EPISODE = frozenset({"r", "l"})
+_OF_MONITOR = frozenset({"episode_returns", "episode_lengths", "total_steps", "needs_reset", "rewards"})
+_OF_STATISTICS = frozenset({"episode_count", "episode_returns", "return_queue", "length_queue"})
 _RLLIB_EPISODES = (
     "ray.rllib.env.single_agent_episode:SingleAgentEpisode",
     "ray.rllib.env.multi_agent_episode:MultiAgentEpisode",
@@ -62,7 +70,7 @@ _SUM = "ray.rllib.utils.metrics.stats.sum:SumStats"
 _LIFETIME_SUM = "ray.rllib.utils.metrics.stats.lifetime_sum:LifetimeSumStats"
 
 VOLATILE: tuple[Attribute | Entry, ...] = (
-    Attribute(_MONITOR, "episode_times", "wall times of episodes"),
+    Attribute(_MONITOR, "episode_times", "wall times of episodes", _OF_MONITOR),
     Attribute(_MONITOR, "<file>/episode_times", "wall times of episodes, in its file"),
     Attribute(_MONITOR, "<file>/t_start", "when its file began"),
     Attribute(_VEC_MONITOR, "<file>/episode_times", "wall times of episodes, in its file"),
@@ -78,9 +86,9 @@ VOLATILE: tuple[Attribute | Entry, ...] = (
     ),
     Entry(r"^/outputs/tensorboard", "where the first start shows itself (SB3)"),
     Attribute(_STATISTICS, "episode_start_time", "when an episode began"),
-    Attribute(_STATISTICS, "time_queue", "wall times of episodes"),
+    Attribute(_STATISTICS, "time_queue", "wall times of episodes", _OF_STATISTICS),
     Attribute(_VECTOR_STATISTICS, "episode_start_times", "when episodes began"),
-    Attribute(_VECTOR_STATISTICS, "time_queue", "wall times of episodes"),
+    Attribute(_VECTOR_STATISTICS, "time_queue", "wall times of episodes", _OF_STATISTICS),
     Attribute(_TIMER, "<elapsed>", "how long training has taken (Lightning)"),
     Attribute(
         _MODEL_CHECKPOINT, "<place>", "where this start writes its files, and which are there (Lightning)"
@@ -143,6 +151,7 @@ def volatile_places(snapshot: Snapshot) -> frozenset[str]:
             if node.c not in paths:
                 paths[node.c] = _paths_of(node.c)
             found.update(f"{at}/{path}" for path in paths[node.c])
+            found.update(f"{at}/{leaf.path}" for leaf in _BY_WHAT_IS_BESIDE if _is_one(node, leaf))
         elif isinstance(node, Dict) and node.v is not None:
             keys = node.v.keys()
             found.update(place for key in keys if _is_entry(place := f"{at}/{escape(key)}", keys))
@@ -166,6 +175,17 @@ def _is_entry(place: str, keys: Iterable[str]) -> bool:
     return any(entry.beside <= held and pattern.search(f"/{place}") for entry, pattern in _ENTRIES)
 
 
+def _is_one(node: Object, leaf: Attribute) -> bool:
+    """Whether the leaf stands below an object, whatever the object's class is called."""
+    if not leaf.path.startswith("<"):
+        return leaf.path in node.a and leaf.beside <= node.a.keys()
+    key, _, inside = leaf.path.partition("/")
+    kept = node.x.get(key.strip("<>"), _NOTHING)
+    if inside:
+        return isinstance(kept, Dict) and kept.v is not None and inside in kept.v
+    return kept is not _NOTHING
+
+
 def _paths_of(name: str) -> tuple[str, ...]:
     bases = {name, *_bases(name)}
     return tuple(leaf.path for leaf in VOLATILE if isinstance(leaf, Attribute) and leaf.owner in bases)
@@ -180,5 +200,9 @@ def _bases(name: str) -> list[str]:
     return [class_name(base) for base in found.__mro__] if isinstance(found, type) else []
 
 
+_NOTHING = Dict()
+_BY_WHAT_IS_BESIDE = [
+    leaf for leaf in VOLATILE if isinstance(leaf, Attribute) and (leaf.beside or leaf.path.startswith("<"))
+]
 _ENTRIES = [(leaf, re.compile(leaf.pattern + r"\Z")) for leaf in VOLATILE if isinstance(leaf, Entry)]
 _LIKELY = re.compile("(?:" + "|".join(entry.pattern for entry, _ in _ENTRIES) + r")\Z")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import (
@@ -44,6 +45,55 @@ class Marks(BaseCallback):
     def _on_step(self) -> bool:
         self.steps.append(self.num_timesteps)
         return True
+
+
+class Others(BaseCallback):
+    """Has worlds of its own in every place where a callback can have them, a second training among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worlds = [lander(1), {"deep": lander(2)}]
+        self.alone = lander(3)
+        self.look = looking_at(lander(4))
+        options = small(learning_starts=4, buffer_size=40, batch_size=8)
+        self.second = DQN("MlpPolicy", lander(5), **options)
+        self.seen: list[float] = []
+
+    def _on_training_start(self) -> None:
+        for number, world in enumerate(self._mine()):
+            world.reset(seed=number)
+
+    def _mine(self) -> list[Any]:
+        first, second = self.worlds
+        return [first, second["deep"], self.alone]
+
+    def _on_step(self) -> bool:
+        if self.n_calls % 4 == 0:
+            self.seen += [moved(world) for world in self._mine()] + [self.look()]
+        if self.n_calls % 32 == 0:
+            self.second.learn(8, reset_num_timesteps=False)
+            self.seen += self.second.predict(np.zeros(8, np.float32))[0].ravel().tolist()
+        return True
+
+
+def lander(number: int) -> Any:
+    world: Any = gymnasium.make("LunarLander-v3", max_episode_steps=25)
+    world.reset(seed=number)
+    return world
+
+
+def moved(world: Any) -> float:
+    observation, reward, ended, cut, _ = world.step(2)
+    if ended or cut:
+        world.reset()
+    return float(observation.sum() + reward)
+
+
+def looking_at(world: Any) -> Callable[[], float]:
+    def look() -> float:
+        return moved(world)
+
+    return look
 
 
 class Aged(BaseCallback):
@@ -117,10 +167,14 @@ def logging(ours: BaseCallback, marks: Marks, files: Path) -> list[BaseCallback]
     return [LogEveryNTimesteps(37), EveryNTimesteps(30, marks), ours]
 
 
+def others(ours: BaseCallback, marks: Marks, files: Path) -> list[BaseCallback]:
+    return [Others(), ours]
+
+
 MODELS: dict[str, Callable[[Path], Any]] = {"ppo": ppo, "dqn": dqn}
 CALLBACKS: dict[str, Callable[[BaseCallback, Marks, Path], list[BaseCallback]]] = {
     "first": first, "last": last, "nested": nested, "impatient": impatient, "few episodes": few_episodes,
-    "logging": logging,
+    "logging": logging, "others": others,
 }  # fmt: skip
 
 
@@ -145,6 +199,10 @@ def train(order: dict[str, Any]) -> None:
         "bars": [[bar.n, bar.total] for bar in bars],
         "episodes": [[info["r"], info["l"]] for info in model.ep_info_buffer],
     }
+    for other in callbacks:
+        if isinstance(other, Others):
+            result["seen"] = other.seen
+            result["second"] = {name: value.hex() for name, value in weights(other.second).items()}
     Path(order["out"]).write_text(json.dumps(result, default=np.ndarray.tolist))
 
 

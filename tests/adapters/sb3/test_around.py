@@ -78,6 +78,7 @@ CASES = [
     Case("ppo", "impatient", 4096, 65, 45, "callbacks/EvalCallback", "steps"),
     Case("dqn", "few episodes", 1024, 100, 45, "callbacks/StopTrainingOnMaxEpisodes", "steps", 2),
     Case("dqn", "logging", 320, 100, 45, "callbacks/LogEveryNTimesteps", "logs", None),
+    Case("ppo", "others", 256, 80, 45, "callbacks/Others/alone", "seen"),
 ]  # fmt: skip
 
 

@@ -22,8 +22,9 @@ from stable_baselines3.common.callbacks import (
     EveryNTimesteps,
 )
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, RunBusy, SaveFailed
@@ -190,6 +191,26 @@ def test_a_finished_run_says_so_and_returns(tmp_path: Path, capsys: pytest.Captu
     assert weights(first) == weights(second)
     assert commits(tmp_path) == before
     assert again.n_calls == 64, "as many as were made before, and none now"
+
+
+def test_an_algorithm_and_a_monitor_whose_classes_are_made_in_a_function_go_on(tmp_path: Path) -> None:
+    def build() -> PPO:
+        class MyMonitor(Monitor[Any, Any]):
+            pass
+
+        class Mine(PPO):
+            pass
+
+        env = DummyVecEnv([lambda: MyMonitor(gymnasium.make("CartPole-v1"))])
+        return Mine("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, **small())
+
+    undisturbed = build().learn(256)
+    first, again = (CheckpointCallback(40, tmp_path) for _ in range(2))
+    with pytest.raises(Cut):
+        build().learn(256, callback=[first, CutAt(90, first)])
+    resumed = build().learn(256, callback=[again, CutAt(10_000, again)])
+    assert again.report is not None and again.report.step == 80
+    assert weights(resumed) == weights(undisturbed)
 
 
 def forget() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from stable_baselines3 import A2C, PPO
+from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from unbroken.adapters.sb3 import session
 from unbroken.adapters.sb3.policy import HOOKS
 from unbroken.errors import StateMismatch
+from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
 
 from .trainings import weights
@@ -184,6 +185,58 @@ def test_between_two_rollouts_their_length_may_change(tmp_path: Path) -> None:
     model, ours = resume(cut(tmp_path / "run", at=34), tmp_path, n_steps=64)
     assert any("n_steps" in line for line in lines(ours))
     assert model.num_timesteps == 64 + 2 * 128
+
+
+def dying_in_train(algorithm: type[Any], **options: Any) -> Any:
+    """Return a model that asks for a save at the end of its second `train()` and dies there."""
+
+    class Dies(algorithm):  # type: ignore[misc]
+        def train(self, *args: Any, **kwargs: Any) -> None:
+            super().train(*args, **kwargs)
+            (running,) = session._open.values()
+            assert running._engine is not None
+            running.request("the cluster")
+            running._engine._writer.wait()
+            if self._n_updates > 1:
+                raise Cut
+
+    env = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    return Dies("MlpPolicy", env, policy_kwargs={"net_arch": [16]}, seed=0, device="cpu", **options)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "changed", "done"),
+    [
+        (PPO, {"n_steps": 16, "batch_size": 16, "n_epochs": 1}, {"n_steps": 32}, 16),
+        (DQN, {"train_freq": 8, "learning_starts": 4, "buffer_size": 99}, {"train_freq": 4}, 8),
+    ],
+)
+def test_between_a_rollout_and_its_training_another_length_is_refused_and_nothing_is_touched(
+    algorithm: type[Any], options: dict[str, Any], changed: dict[str, Any], done: int, tmp_path: Path
+) -> None:
+    def start(**more: Any) -> None:
+        model = dying_in_train(algorithm, **{**options, **more})
+        before = weights(model)
+        try:
+            model.learn(128, callback=CheckpointCallback(1000, tmp_path, grace=0))
+        finally:
+            if more:
+                assert weights(model) == before
+                assert not any(name in vars(model) for name in HOOKS)
+
+    with pytest.raises(Cut):
+        start()
+    repository = Repository.open(tmp_path, "rl_model")
+    newest = repository.commits()[0]
+    assert repository.meta(newest).reason == "the cluster"
+    with pytest.raises(StateMismatch) as caught:
+        start(**changed)
+    (told,) = caught.value.differences
+    (name,) = changed
+    assert told.startswith(f"{name}: the checkpoint lies inside a rollout, of which {done} steps are done.")
+    assert repository.commits()[0] == newest
+    with pytest.raises(Cut):
+        start()  # with the former length it goes on, to the end of a `train()`
 
 
 NEW_VALUE: dict[str, tuple[dict[str, Any], str, Callable[[Any], bool]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,17 @@ import msgspec
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from unbroken.adapters.sb3 import session
 from unbroken.adapters.sb3.environments import look_around
-from unbroken.adapters.sb3.workers import Answer, Workers
+from unbroken.adapters.sb3.workers import Workers
 from unbroken.capture import verdicts
-from unbroken.capture.attaching import kind_of
+from unbroken.capture.attaching import attach_once, kind_of
 from unbroken.capture.environments import How, Verdict
+from unbroken.capture.worker_agent import Answer
 from unbroken.errors import NotCapturable
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
@@ -162,6 +164,61 @@ def test_verdicts_are_kept_with_the_run_and_used_at_the_next_start(
 def test_records_of_verdicts_that_nobody_understands_are_tried_out_again() -> None:
     assert verdicts._read({"a": {"how": "MAGIC", "fidelity": "exact", "reason": ""}, "b": 5}) == {}
     assert verdicts._read([1]) == {}
+
+
+class Holds(BaseCallback):
+    def __init__(self, held: object) -> None:
+        super().__init__()
+        self.held = held
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def second_model() -> Any:
+    return PPO("MlpPolicy", DummyVecEnv([Walk]), n_steps=8, batch_size=8, n_epochs=1, **small())
+
+
+def behind_a_function() -> Callable[[], Any]:
+    world = Walk()
+    return lambda: world.step(0)
+
+
+PLACES: dict[str, Callable[[], Any]] = {
+    "an attribute": Walk,
+    "a list in a dictionary": lambda: {"worlds": [Walk()]},
+    "a variable of a function": behind_a_function,
+    "a second model": second_model,
+    "a vector of Gymnasium's": lambda: gymnasium.vector.SyncVectorEnv([Walk]),
+    "a vector of Gymnasium's in other processes": lambda: gymnasium.vector.AsyncVectorEnv([Walk]),
+    "another callback": lambda: Holds(Walk()),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_environment_is_looked_at_wherever_a_callback_has_it(place: str, built: list[VecEnv]) -> None:
+    held = PLACES[place]()
+    model = training(DummyVecEnv([partial(gymnasium.make, "CartPole-v1")]), built)
+    root = CallbackList([Holds(held), CheckpointCallback(1, "unused")])
+    kept = {kind_of(Walk()): Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "it reads the clock")}
+    if place == "a second model":
+        kept = {kind_of(held.env.envs[0]): verdict for verdict in kept.values()}
+    around = look_around(model, root, kept)
+    assert around.promise.reason == "it reads the clock"
+    assert around.names == ("CartPole-v1",)
+    assert len(around.environments) == 2
+    if "processes" in place:
+        held.close()
+
+
+def test_of_two_chains_of_wrappers_around_one_environment_only_the_first_is_recorded() -> None:
+    replayed = Verdict(How.REPLAY, Fidelity.EXACT)
+    world = Walk()
+    attach_once(Other(world), replayed)
+    recorded = vars(world)["step"]
+    for other in (world, Other(Other(world))):
+        assert attach_once(other, replayed).how is How.REPLAY
+        assert vars(world)["step"] is recorded
 
 
 class Mute(Workers):

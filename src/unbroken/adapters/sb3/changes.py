@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from unbroken.adapters.sb3.position import STEP, Position
+from unbroken.adapters.sb3.position import ROLLOUT, STEP, Position
 from unbroken.adapters.sb3.resizing import COUNT, ENV
 from unbroken.adapters.sb3.wording import COUNTS, NETWORK, SCHEDULES, SPACES
 from unbroken.capture.source import ENVIRONMENTS, environment_verdict
@@ -112,7 +112,7 @@ def _is_schedule(keys: Collection[str]) -> bool:
 
 def obstacles(keep: Collection[str], position: Position) -> list[tuple[str, str]]:
     """Return (place, why) for each kept setting with which the rollout of `position` cannot go on."""
-    if position.kind != STEP or not position.steps:
+    if position.kind not in (STEP, ROLLOUT) or not position.steps:
         return []
     done = (
         f"the checkpoint lies inside a rollout, of which {position.steps:,} steps are done."

@@ -1,12 +1,17 @@
-"""All environments that a training can reach: its own, and those of its callbacks.
+"""All environments that a training can reach: its own, and whatever else its objects lead to.
 
-Not promised: an environment that only a closure or a global variable of the script leads to.
+An evaluation's environment, a list of them in a callback, those of a second model, one that a function keeps:
+what the walk of the model and of the callbacks meets is captured, so it is prepared here like the training's own.
+
+Not promised: an environment that only a global variable, an attribute of a class or a variable around a method
+leads to. No checkpoint has it; the first save names it (`capture/uncovered`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,15 +21,23 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrapper
 
 from unbroken.adapters.sb3.callbacks import below
-from unbroken.adapters.sb3.workers import Workers, workers_of
+from unbroken.adapters.sb3.policy import training_policy
+from unbroken.adapters.sb3.workers import workers_of
+from unbroken.capture import async_vectors
 from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
-from unbroken.capture.environments import How, Verdict, known
+from unbroken.capture.environments import How, Verdict, chain, known
 from unbroken.capture.parallel import agents_of, verdict_on_agents
 from unbroken.capture.source import setting_names
-from unbroken.capture.workers import look_at
+from unbroken.capture.workers import Workers, look_at
 from unbroken.repo.process import Process, identify
+from unbroken.state.nodes import class_name
+from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Promise
+from unbroken.state.walk import walk
 from unbroken.types import Fidelity
+
+Environment = VecEnv | gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]
+_KINDS = (VecEnv, gymnasium.Env, gymnasium.vector.VectorEnv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,8 @@ class Surroundings:
     """How people call each environment of the training, in their order."""
     verdicts: Mapping[str, Verdict] = field(default_factory=dict[str, Verdict])
     """What was found out by trying, by the kind of environment."""
+    environments: tuple[Environment, ...] = ()
+    """All of them, each vector once."""
 
 
 def look_around(
@@ -53,9 +68,11 @@ def look_around(
     were written. Raises NotCapturable where something cannot be put in place.
     """
     looking = _Looking(kept)
-    for venv in vectors(model, root):
-        looking.at(venv)
-    return looking.result(() if model.env is None else looking.names_of(model.env))
+    found = environments(model, root)
+    for environment in found:
+        looking.at(environment)
+    names = () if model.env is None else looking.names_of(model.env)
+    return replace(looking.result(names), environments=tuple(found))
 
 
 class _Looking:
@@ -67,18 +84,21 @@ class _Looking:
         self._settings = {"num_envs", "n_envs"}
         self._names: dict[int, tuple[str, ...]] = {}
 
-    def at(self, venv: VecEnv) -> None:
-        base = innermost(venv)
-        self._settings |= setting_names([venv])
-        if isinstance(base, SubprocVecEnv):
-            self._names[id(base)] = self._in_workers(workers_of(base))
+    def at(self, environment: Environment) -> None:
+        self._settings |= setting_names([environment])
+        if isinstance(environment, gymnasium.Env):
+            self._here(environment)
+            return
+        base = _base(environment)
+        workers = _workers_of(base)
+        if workers is not None:
+            self._names[id(base)] = self._in_workers(workers)
         elif (members := getattr(base, "envs", None)) is not None:
             self._names[id(base)] = tuple(self._here(env) for env in members)
         elif (together := agents_of(base)) is not None:
             self._names[id(base)] = tuple(self._of_agents(env) for env in together)
         else:
-            out_of_reach = Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "its environments are out of reach")
-            self._add(type(base).__qualname__, known(base) or out_of_reach)
+            self._add(type(base).__qualname__, known(base) or _OUT_OF_REACH)
 
     def names_of(self, venv: VecEnv) -> tuple[str, ...]:
         return self._names.get(id(innermost(venv)), ())
@@ -128,6 +148,9 @@ def _rank(verdict: Verdict) -> int:
     return list(Fidelity).index(verdict.fidelity)
 
 
+_OUT_OF_REACH = Verdict(How.STRUCTURAL, Fidelity.APPROXIMATE, "its environments are out of reach")
+
+
 def innermost(venv: VecEnv) -> VecEnv:
     """Return the vector below all wrappers."""
     while isinstance(venv, VecEnvWrapper):
@@ -135,16 +158,46 @@ def innermost(venv: VecEnv) -> VecEnv:
     return venv
 
 
-def vectors(model: BaseAlgorithm, root: BaseCallback) -> Iterator[VecEnv]:
-    """Yield the training's vector of environments and those of the callbacks, each once."""
-    seen: set[int] = set()
-    found: list[Any] = [model.env]
-    for callback in below(root):
-        found += [value for value in vars(callback).values() if isinstance(value, VecEnv)]
-    for venv in found:
-        if isinstance(venv, VecEnv) and id(venv) not in seen:
-            seen.add(id(venv))
-            yield venv
+def _base(environment: Environment) -> Any:
+    """Return the vector, or the environment, below all wrappers."""
+    return innermost(environment) if isinstance(environment, VecEnv) else list(chain(environment))[-1]
+
+
+def environments(model: BaseAlgorithm, root: BaseCallback) -> list[Environment]:
+    """Return every environment that a walk of the training meets, outermost first, the training's own before all.
+
+    The walk enters none of them. Of two chains of wrappers around the same environment the longer one comes first.
+    """
+    walked = walk(
+        {"env": model.env, "model": model, "callbacks": list(below(root))},
+        _up_to_environments(),
+        contents=False,
+    )
+    met = [value for value in walked.met() if isinstance(value, _KINDS)]
+    vectors: dict[int, Environment] = {}
+    for one in met:
+        if not isinstance(one, gymnasium.Env):
+            vectors.setdefault(id(_base(one)), one)
+    alone = sorted((one for one in met if isinstance(one, gymnasium.Env)), key=_depth, reverse=True)
+    return [*vectors.values(), *alone]
+
+
+def _depth(env: gymnasium.Env[Any, Any]) -> int:
+    return len(list(chain(env)))
+
+
+@cache
+def _up_to_environments() -> Policy:
+    return training_policy().merged(Policy(external_classes=frozenset(map(class_name, _KINDS))))
+
+
+def _workers_of(base: Any) -> Workers | None:
+    """Return the workers of a vector whose environments live in other processes, if they can be spoken to."""
+    if isinstance(base, SubprocVecEnv):
+        return workers_of(base)
+    if async_vectors.is_in_workers(base) and async_vectors.has_known_worker(base):
+        return async_vectors.workers_of(base)
+    return None
 
 
 def seeds(venv: VecEnv) -> list[int | None]:
@@ -156,10 +209,10 @@ def seeds(venv: VecEnv) -> list[int | None]:
     return [seed_of(env) for env in envs]
 
 
-def processes(venv: VecEnv) -> list[Process]:
+def processes(environment: Environment) -> list[Process]:
     """Return who the worker processes of a vector are, in their order."""
-    base = innermost(venv)
-    return [identify(pid) for pid in workers_of(base).pids] if isinstance(base, SubprocVecEnv) else []
+    workers = _workers_of(_base(environment))
+    return [] if workers is None else [identify(pid) for pid in workers.pids]
 
 
 def worker_status(venv: VecEnv) -> list[dict[str, Any]]:

@@ -132,7 +132,7 @@ _read: weakref.WeakKeyDictionary[Any, LogFile] = weakref.WeakKeyDictionary()
 def files_of(logger: Any) -> dict[str, Any]:
     """Return the output formats of a logger that write files, by the names of these."""
     found: dict[str, Any] = {}
-    for output in logger.output_formats:
+    for output in getattr(logger, "output_formats", ()):
         if kind_of(output) and not output.file.closed:
             name, count = os.path.basename(output.file.name), 1
             while name in found:
@@ -151,13 +151,16 @@ class LoggerCaptor:
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
         if not walk.contents:
             return {}
-        files: dict[str, Value] = {name: _captured(output, walk) for name, output in files_of(obj).items()}
-        return {FILES: Dict(v=files)} if files else {}
+        return {FILES: Dict(v={name: _captured(output, walk) for name, output in files_of(obj).items()})}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
         node = extra.get(FILES)
         saved = node.v if isinstance(node, Dict) and node.v is not None else {}
         outputs = files_of(obj)
+        if not hasattr(obj, "output_formats"):
+            graft.write(
+                vars(obj).update, {"dir": None, "output_formats": []}
+            )  # built for a model not trained yet
         for name, file in saved.items():
             parts = file.v if isinstance(file, Dict) and file.v is not None else {}
             text, columns = parts.get("text"), parts.get("columns")

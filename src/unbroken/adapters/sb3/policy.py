@@ -23,8 +23,6 @@ HOOKS = frozenset(
 """Attributes that may stand on a model while it trains: see `training_loop` and `ars`."""
 CALLBACK_HOOKS = frozenset({"on_training_end", "on_rollout_start", "update_locals"})
 """Attributes that may stand on the outermost callback."""
-AGENT = "_unbroken_agent"
-"""Attribute of an environment in a worker process: see `workers`."""
 
 POLICY = Policy(
     # Recurrent buffers make partials of them when they are first sampled.
@@ -49,8 +47,6 @@ POLICY = Policy(
         f"{SB3}.vec_env.vec_monitor:VecMonitor": frozenset({"t_start"}),
         f"{SB3}.vec_env.base_vec_env:VecEnvWrapper": frozenset({"class_attributes"}),
         f"{SB3}.vec_env.subproc_vec_env:SubprocVecEnv": frozenset({"remotes", "work_remotes", "processes"}),
-        "gymnasium.core:Env": frozenset({AGENT}),
-        "gymnasium.core:Wrapper": frozenset({AGENT}),
     },
     external=frozenset(
         {

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
@@ -35,8 +35,6 @@ from unbroken.state.places import index, visit
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
 
-Model = OnPolicyAlgorithm | OffPolicyAlgorithm
-
 COUNT = "model/n_envs"
 """Where a model says how many environments it has."""
 ENV = "model/env"
@@ -49,7 +47,7 @@ _KNOWN = "stable_baselines3."
 class Resizing:
     """One change of the number of environments, from `before` to `after`."""
 
-    model: Model
+    model: BaseAlgorithm
     before: int
     after: int
     seed: int | None
@@ -144,7 +142,7 @@ class Resizing:
         return _seeds_as_built(innermost(model.env), model.seed)
 
 
-def resizing_of(saved: Snapshot, model: Model) -> Resizing | None:
+def resizing_of(saved: Snapshot, model: BaseAlgorithm) -> Resizing | None:
     """Return how the number of environments differs from what was saved; None where it does not."""
     attributes = _model_attributes(saved)
     before, seed = attributes.get("n_envs"), attributes.get("seed")
@@ -153,7 +151,7 @@ def resizing_of(saved: Snapshot, model: Model) -> Resizing | None:
     return Resizing(model, before, model.env.num_envs, seed if type(seed) is int else None)
 
 
-def layers(model: Model) -> list[tuple[str, VecEnv]]:
+def layers(model: BaseAlgorithm) -> list[tuple[str, VecEnv]]:
     """Return the wrappers of the training's environments and the vector below them, each with its place."""
     found: list[tuple[str, VecEnv]] = []
     place, venv = ENV, model.env
@@ -214,7 +212,7 @@ def _seeds_as_built(base: VecEnv, seed: int | None) -> list[int | None]:
     return [None] * base.num_envs
 
 
-def _begin_episodes(model: Model, numbers: Sequence[int | None]) -> None:
+def _begin_episodes(model: BaseAlgorithm, numbers: Sequence[int | None]) -> None:
     env = model.env
     assert env is not None
     # `VecEnv.seed` only gives numbers in a row, and these are what the next reset takes.

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -22,7 +21,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from unbroken.adapters.sb3 import reaping
 from unbroken.adapters.sb3.ars import UpdateLoop, is_ars
 from unbroken.adapters.sb3.callbacks import below, called_every_step
-from unbroken.adapters.sb3.environments import look_around, processes, vectors
+from unbroken.adapters.sb3.environments import Environment, look_around, processes
 from unbroken.adapters.sb3.loop import Listener
 from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import END, Position
@@ -154,9 +153,7 @@ class Session:
         model, settings = self._model, self._settings.overridden(os.environ)
         kept = {} if settings.resume == "never" else verdicts.recorded(settings.root, settings.job)
         around = look_around(model, root, kept)
-        # It needs nothing but what every algorithm has.
-        rollouts = cast("OnPolicyAlgorithm | OffPolicyAlgorithm", model)
-        source = self._source = TrainingSource(rollouts, root, self._ours, around)
+        source = self._source = TrainingSource(model, root, self._ours, around)
         interval, often = self._interval(root)
         engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0))
         self._metrics = Metrics(model, root)
@@ -170,7 +167,7 @@ class Session:
         elif position.kind == END and wanted > model.num_timesteps:
             report = replace(report, goes_on_to=wanted)
         self.report = report
-        self._account_for_workers(engine, root)
+        self._account_for_workers(engine, around.environments)
         self._say(report.text)
         if not report.restored:
             self._say(*(f"unbroken: {line}" for line in around.says))
@@ -259,12 +256,12 @@ class Session:
         self._every_calls = calls
         return replace(self._settings, every=Every(steps=NEVER)), (f"saves every {calls:,} events",)
 
-    def _account_for_workers(self, engine: CheckpointEngine, root: BaseCallback) -> None:
+    def _account_for_workers(self, engine: CheckpointEngine, environments: Sequence[Environment]) -> None:
         repository = Repository.open(engine.settings.root, engine.settings.job)
         ended = reaping.reap(repository.workers())
         if ended:
             self._say(f"unbroken: ended {len(ended)} environment workers that the last process left behind")
-        own = [worker for venv in vectors(self._model, root) for worker in processes(venv)]
+        own = [worker for one in environments for worker in processes(one)]
         if own:
             engine.record_workers(own)
 

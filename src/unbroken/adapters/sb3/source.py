@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from unbroken.adapters.sb3 import changes, wording
 from unbroken.adapters.sb3.callbacks import with_state
@@ -39,7 +38,7 @@ class TrainingSource(GraftSource):
 
     def __init__(
         self,
-        model: OnPolicyAlgorithm | OffPolicyAlgorithm,
+        model: BaseAlgorithm,
         root: BaseCallback,
         ours: BaseCallback,
         surroundings: Surroundings,

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from unbroken.state import walk
+from unbroken.state.iterators import is_made_anew
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Policy
@@ -82,10 +83,12 @@ def _of_kind(value: Any, policy: Policy) -> Piece:
     if facts.kind is Kind.PARTIAL:
         names = ", ".join(value.keywords)
         return _of_several(f"{name} {names}", [value.func, *value.args, *value.keywords.values()], policy)
+    if is_made_anew(facts.codec) and type(value) is not itertools.count:
+        raise Unreadable(f"nothing tells how far the {name.removeprefix('builtins:')} in it is")
     if facts.kind is Kind.OBJECT and hasattr(type(value), "__next__") and not _in_python(type(value)):
         raise Unreadable(f"nothing tells how far the {type(value).__qualname__} in it is")
-    # A restored `count` is another one, which a suspended function does not get to see.
-    mutable = facts.codec is not None and facts.codec.mutable and type(value) is not itertools.count
+    # A restored iterator is another one, which a suspended function does not get to see.
+    mutable = facts.codec is not None and facts.codec.mutable and not is_made_anew(facts.codec)
     if facts.kind in _IN_PLACE or mutable or isinstance(value, (set, bytearray)):
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         return Piece(name if dtype is None else f"{name} {shape}{dtype}", (value,))

@@ -1,16 +1,14 @@
 """Codecs for objects of the standard library that hold values of a run and hide them from a walk.
 
-Not promised: `queue.SimpleQueue` and iterators, whose content cannot be read without taking it out; they
-are said to be not captured.
+Not promised: `queue.SimpleQueue`, whose content cannot be read without taking it out; it is said to be not
+captured.
 """
 
 from __future__ import annotations
 
 import array
 import io
-import itertools
 import queue
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,32 +128,6 @@ class QueueCodec:
         return result
 
 
-def _state_of(value: Any) -> list[int]:
-    # repr is documented and stable ("count(5)", "count(0, 2)"); pickling of iterators is going away.
-    return [int(part) for part in repr(value)[len("count(") : -1].split(",")]
-
-
-class CountCodec:
-    """`itertools.count` over integers: people number episodes with it. Made anew; who shares one, shares it."""
-
-    name = "itertools.count"
-    mutable = True
-    exact = True
-
-    def encode(self, value: Any, walk: Walk) -> Value:
-        try:
-            return List(v=[walk.child(str(i), n) for i, n in enumerate(_state_of(value))])
-        except ValueError:
-            walk.note("not captured", "itertools.count that does not count in integers")
-            return None
-
-    def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        if not isinstance(payload, List):
-            return twin
-        numbers: Iterable[Any] = [graft.value(str(i), item) for i, item in enumerate(payload.v)]
-        return itertools.count(*numbers)
-
-
 _QUEUES: tuple[type, ...] = (queue.Queue, queue.LifoQueue, queue.PriorityQueue)
 _QUEUE = QueueCodec()
 
@@ -166,6 +138,5 @@ CODECS: dict[str, Codec] = {
     "queue:Queue": _QUEUE,
     "queue:LifoQueue": _QUEUE,
     "queue:PriorityQueue": _QUEUE,
-    "itertools:count": CountCodec(),
 }
 """By class; derived classes are not meant."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.errors import NotCapturable
-from unbroken.state import dtypes, holders
+from unbroken.state import dtypes, holders, iterators
 from unbroken.state.nodes import Bytes, Dict, List, Value, class_name
 from unbroken.state.policy import Codec
 from unbroken.types import MISSING
@@ -241,6 +241,7 @@ _SCALAR = ScalarCodec()
 
 CODECS: dict[str, Codec] = {
     **holders.CODECS,
+    **iterators.CODECS,
     "datetime:datetime": ItemsCodec("datetime", _moment, _datetime),
     "datetime:date": TextCodec("date", lambda v: v.isoformat(), datetime.date.fromisoformat),
     "datetime:time": ItemsCodec("time", _moment, _time),

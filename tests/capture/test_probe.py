@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from unbroken.capture import probe as probing
 from unbroken.capture import registry
 from unbroken.capture.environments import How, Verdict, attach, known
 from unbroken.capture.probe import probe, probe_factory
@@ -65,6 +66,24 @@ def test_an_environment_that_never_answers_costs_no_more_than_the_timeout() -> N
     verdict = probe(gym.make("NeverAnswers-v0"), timeout=3)
     assert verdict.fidelity is Fidelity.APPROXIMATE
     assert "longer than 3 s" in verdict.reason
+
+
+def test_a_process_that_an_environment_leaves_behind_does_not_hold_up_the_probe(liars: Any) -> None:
+    verdict = probe_factory(liars.LeavesAChild, timeout=50)
+    assert (verdict.how, verdict.fidelity, verdict.reason) == (How.STRUCTURAL, Fidelity.EXACT, "")
+
+
+def test_a_probe_that_has_said_its_verdict_is_believed_though_it_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A program that does nothing but that stands in for the interpreter."""
+    told = Verdict(How.REPLAY, Fidelity.EXACT, step_seconds=0.5)
+    (tmp_path / "said").write_text(probing._written(told))
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\ncp "{tmp_path}/said" "$3"\nkill -STOP $$\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert probe_factory(partial(gym.make, "CartPole-v1"), timeout=3) == told
 
 
 def test_an_environment_that_ends_its_process_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unbroken.capture import tape
+from unbroken.capture import replay, tape
 from unbroken.capture.environments import How, Verdict, attach, env_policy, put_in
 from unbroken.capture.replay import Recorder
 from unbroken.capture.tape import Reset, Tape
@@ -59,6 +59,53 @@ def test_a_racing_car_takes_the_place_of_one_that_was_reset_alike() -> None:
     assert follow(one, actions[6:]) == follow(other, actions[6:])
     one.close()
     other.close()
+
+
+class Terrain(gym.Env[Any, Any]):
+    """Draws a map in its first reset, of more numbers than are kept with a reset, and keeps it; `road` is an object."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(-1e9, 1e9, (1,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self.map: Any = None
+        self.road: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        if self.map is None:
+            self.map = [self.np_random.normal(size=2 * replay.LARGEST)]
+        if self.road is not None:
+            self.road.torn_down = True
+        self.road = Road(int(self.np_random.integers(len(self.map[0]))))
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.road.at += int(action) + 1
+        return self.observe(), 0.0, False, False, {}
+
+    def observe(self) -> Any:
+        return self.map[0][self.road.at % len(self.map[0])].reshape(1)
+
+
+class Road:
+    """An object that no recording can hold."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.torn_down = False
+
+
+def test_a_large_value_that_was_none_when_it_was_recorded_does_not_stay() -> None:
+    one, other = Terrain(), Terrain()
+    for env, seed in ((one, 3), (other, 4)):
+        put_in(env, Verdict(How.REPLAY))
+        env.reset(seed=seed)
+    follow(one, [0, 1, 1])
+    road = other.road
+    plan(capture({"env": one}, env_policy()), {"env": other}, env_policy()).apply()
+    assert np.array_equal(one.map[0], other.map[0])
+    assert follow(one, [1, 0, 1]) == follow(other, [1, 0, 1])
+    assert road.torn_down  # an object does, for the reset to take it down
 
 
 def recorded(make: Callable[[], Any] = lander, seed: int = 3) -> tuple[Any, Recorder]:

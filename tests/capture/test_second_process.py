@@ -53,3 +53,17 @@ print(second.ask(large) == large[::-1])
 second.close()
 """)
     assert lines == ["True"]
+
+
+def test_a_child_that_lives_on_does_not_keep_the_copy() -> None:
+    lines = said("""
+import os, signal
+second = SecondProcess(lambda question: question)
+child = os.fork()
+if child == 0:
+    signal.pause()
+second.close()
+os.kill(child, signal.SIGKILL)
+print("closed")
+""")
+    assert lines == ["closed"]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,9 +15,11 @@ from tests.cli.command import unbroken
 from unbroken.adapters.loop import Run
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.cli.show import Checkpoint, cost_table
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
 from unbroken.format.layout import document
+from unbroken.format.meta import ComponentCost
 from unbroken.format.pack import decode_index
 from unbroken.repo.repository import Repository
 
@@ -81,6 +84,24 @@ def test_show_has_a_line_for_each_component_and_one_for_all(tmp_path: Path) -> N
     told = unbroken("show", "run", "--json", cwd=tmp_path).json
     assert told["meta"]["cost"]["training_state"]["captured"] == NBYTES
     assert told["meta"]["fidelity"]["training_state"] == {"fidelity": "exact", "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"), [(None, None, ""), (7, None, ""), (7, 0, "7 B"), (0, 0, "0 B")]
+)
+def test_what_nobody_counted_is_not_shown_as_nothing(
+    tmp_path: Path, one: int | None, other: int | None, told: str
+) -> None:
+    repository = saved_twice(tmp_path, change=True)
+    (commit, *_) = repository.commits()
+    meta = repository.meta(commit)
+    cost = {
+        "rng_states": ComponentCost(captured=1, new=one, written=one),
+        "training_state": ComponentCost(captured=1, new=other, written=other),
+    }
+    meta = msgspec.structs.replace(meta, cost=cost)
+    checkpoint = Checkpoint("run", commit, meta, (), "not needed")
+    assert [str(cell) for cell in cost_table(checkpoint).rows[-1]][-2:] == [told, told]
 
 
 @pytest.mark.parametrize(

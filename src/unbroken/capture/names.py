@@ -1,9 +1,12 @@
 """What a function's code does with names that are not its own: globals, variables around it, attributes.
 
-Read from its bytecode, which is there also where the source is not. Only what stands directly behind a name is
-seen: `SEEN.append(x)`, `SEEN[key] = x`, `Mine.count += 1`.
+Read from its bytecode, which is there also where the source is not. A value is followed from where its name is
+read, on every way through the code, to what takes it off the stack: `SEEN.append(x)`, `SEEN[f(x)] = y`,
+`(SEEN if x else OTHER).append(x)`, `SEEN[i][j] += 1`, `Mine.count += 1`.
 
-Not promised: what is done through another name for the same object.
+Not promised: what is done through another name for the same object, and so in a function that it is handed to;
+what a method does to an item of it (`SEEN[i].append(x)`); what is reached through an attribute of another
+object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack.
 """
 
 from __future__ import annotations
@@ -23,16 +26,35 @@ CHANGED: Final = "changed"
 """An item of it is set or deleted."""
 ASSIGNED: Final = "assigned"
 """The name is bound anew, or with an `attribute`, that is set."""
+READ: Final = "read"
+"""It is compared, or looked at for whether it is true."""
 
-REACH = 16
-"""Instructions behind a name that are looked at for what becomes of an item of it."""
-
-_NOTHING = frozenset({"CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "NOT_TAKEN"})
+_NOTHING = frozenset({
+    "CACHE", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN", "KW_NAMES", "GEN_START", "COPY_FREE_VARS", "MAKE_CELL",
+    "SETUP_ANNOTATIONS",
+})  # fmt: skip
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _CELL = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _MEMBER = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_SET_ITEM = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "DUP_TOP_TWO"})
+_MEMBER_OF_SUPER = "LOAD_SUPER_ATTR"
+"""Since 3.12; before, `super` is called like any function."""
+_READS = frozenset({"IS_OP", "CONTAINS_OP", "COMPARE_OP", "TO_BOOL", "UNARY_NOT", "POP_TOP"})
+
 _JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
+_ALWAYS_JUMPS = frozenset(
+    {"JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
+)
+_ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
+_ROTATES = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
+_TAKES = {
+    "LOAD_ATTR": 1, "LOAD_METHOD": 1, _MEMBER_OF_SUPER: 3, "UNPACK_SEQUENCE": 1, "UNPACK_EX": 1, "BEFORE_WITH": 1,
+    "BEFORE_ASYNC_WITH": 1, "SETUP_WITH": 1, "SETUP_ASYNC_WITH": 1, "STORE_FAST_LOAD_FAST": 1,
+}  # fmt: skip
+"""What an instruction takes off the stack, where its effect on the depth does not say it."""
+_LEAVES_NOTHING = (
+    "STORE_", "DELETE_", "POP_", "RETURN_", "RAISE_", "RERAISE", "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE",
+    "MAP_ADD", "DICT_", "JUMP", "PRECALL", "END_", "IMPORT_STAR", "PRINT_EXPR", "CLEANUP_THROW",
+)  # fmt: skip
 
 
 class Use(NamedTuple):
@@ -46,7 +68,7 @@ class Use(NamedTuple):
 
 def uses(code: types.CodeType) -> Iterator[Use]:
     """Yield what `code`, with the functions in it, does with names that are not its own."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+    steps = list(dis.get_instructions(code))
     for i, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -54,11 +76,11 @@ def uses(code: types.CodeType) -> Iterator[Use]:
         elif step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in code.co_freevars:
             yield Use("cell", name, ASSIGNED)
         elif step.opname in _GLOBAL:
-            yield _use("global", name, steps, i + 1)
+            yield from _uses("global", name, steps, i)
         elif step.opname in _CELL and name in code.co_freevars:
-            yield _use("cell", name, steps, i + 1)
-        elif step.opname in _MEMBER:
-            yield _use("attribute", name, steps, i + 1)
+            yield from _uses("cell", name, steps, i)
+        elif step.opname in _MEMBER or step.opname == _MEMBER_OF_SUPER:
+            yield from _uses("attribute", name, steps, i)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             # A variable of this very function is no state: each call has its own.
@@ -69,33 +91,88 @@ def _is_local(use: Use, code: types.CodeType) -> bool:
     return use.scope == "cell" and use.name in code.co_cellvars
 
 
-def _use(scope: Scope, name: str, steps: Sequence[dis.Instruction], at: int) -> Use:
-    behind = steps[at : at + REACH]
-    if not behind:
-        return Use(scope, name, PASSED)
-    first = behind[0]
-    if first.opname == "STORE_ATTR":
-        return Use(scope, name, ASSIGNED, str(first.argval))
-    doubled = first.opname == "DUP_TOP" or (first.opname == "COPY" and first.arg == 1)
-    if doubled and len(behind) > 1 and behind[1].opname in _MEMBER:
-        return Use(scope, name, ASSIGNED, str(behind[1].argval))
-    if first.opname in _MEMBER:
-        return Use(scope, name, USED, str(first.argval))
-    return Use(scope, name, CHANGED if _sets_an_item(behind) else PASSED)
+def _uses(scope: Scope, name: str, steps: Sequence[dis.Instruction], at: int) -> Iterator[Use]:
+    """Yield what becomes of the value that the instruction `at` puts on the stack, each way once."""
+    return (Use(scope, name, act, attribute) for act, attribute in dict.fromkeys(_Way(steps).follow(at + 1)))
 
 
-def _sets_an_item(behind: Sequence[dis.Instruction]) -> bool:
-    """Whether the item of what lies on the stack now is set by what follows: first its key is made."""
-    depth = 0
-    for step in behind:
-        copies = step.opname == "COPY" and step.arg == 2
-        if depth == 1 and (step.opname in _SET_ITEM or copies):
-            return True
-        if depth == 2 and step.opname == "STORE_SLICE":
-            return True
-        if step.opcode in _JUMPS:
+class _Way:
+    """Follows one value on the stack. `depth`: how many values lie on it. `item`: it is an item of the value."""
+
+    def __init__(self, steps: Sequence[dis.Instruction]) -> None:
+        self._steps = steps
+        self._seen: set[tuple[int, int, bool]] = set()
+        self._open: list[tuple[int, int, bool]] = []
+
+    def follow(self, at: int) -> Iterator[tuple[str, str]]:
+        """Yield each end: the act, and the attribute."""
+        self._go(at, 0, item=False)
+        while self._open:
+            i, depth, item = self._open.pop()
+            step = self._steps[i]
+            if self._is_moved(i, step, depth, item=item):
+                continue
+            effect = dis.stack_effect(step.opcode, step.arg, jump=False)
+            if _taken(step, effect) > depth:
+                if step.opname.endswith("_OR_POP"):
+                    self._go(self._target(step), depth, item=item)
+                if (step.opname, depth) in (("BINARY_SUBSCR", 1), ("BINARY_SLICE", 2)):
+                    self._go(i + 1, 0, item=True)
+                else:
+                    yield _end(step, depth, item=item)
+                continue
+            if step.opcode in _JUMPS:
+                jumped = dis.stack_effect(step.opcode, step.arg, jump=True)
+                self._go(self._target(step), depth + jumped, item=item)
+            if step.opname not in _ALWAYS_JUMPS | _ENDS:
+                self._go(i + 1, depth + effect, item=item)
+
+    def _go(self, i: int, depth: int, *, item: bool) -> None:
+        state = (i, depth, item)
+        if i < len(self._steps) and depth >= 0 and state not in self._seen:
+            self._seen.add(state)
+            self._open.append(state)
+
+    def _target(self, step: dis.Instruction) -> int:
+        return next(i for i, other in enumerate(self._steps) if other.offset == step.argval)
+
+    def _is_moved(self, i: int, step: dis.Instruction, depth: int, *, item: bool) -> bool:
+        """Whether an instruction only moves or copies what lies on the stack, or does nothing."""
+        op, arg = step.opname, step.arg or 0
+        size = arg if op == "ROT_N" else _ROTATES.get(op, 0)
+        if op in _NOTHING:
+            self._go(i + 1, depth, item=item)
+        elif op == "SWAP":
+            self._go(i + 1, {0: arg - 1, arg - 1: 0}.get(depth, depth), item=item)
+        elif size:
+            self._go(i + 1, size - 1 if depth == 0 else depth - (depth < size), item=item)
+        elif op in ("COPY", "DUP_TOP", "DUP_TOP_TWO"):
+            among = range(2) if op == "DUP_TOP_TWO" else (arg - 1,) if op == "COPY" else (0,)
+            self._go(i + 1, depth + (2 if op == "DUP_TOP_TWO" else 1), item=item)
+            if depth in among:
+                self._go(i + 1, depth if op == "DUP_TOP_TWO" else 0, item=item)
+        else:
             return False
-        depth += dis.stack_effect(step.opcode, step.arg, jump=False)
-        if depth < 0:
-            return False
-    return False
+        return True
+
+
+def _taken(step: dis.Instruction, effect: int) -> int:
+    """Return how many values an instruction takes off the stack: it leaves one, unless it says otherwise."""
+    if step.opname in _TAKES:
+        return _TAKES[step.opname]
+    left = 0 if step.opname.startswith(_LEAVES_NOTHING) else max(1, effect)
+    return max(0, left - effect)
+
+
+def _end(step: dis.Instruction, depth: int, *, item: bool) -> tuple[str, str]:
+    """Return what an instruction does to a value that it takes from under `depth` others."""
+    op = step.opname
+    if op in _MEMBER and not item:
+        return USED, str(step.argval)
+    if op in ("STORE_ATTR", "DELETE_ATTR") and depth == 0:
+        return (CHANGED, "") if item else (ASSIGNED, str(step.argval))
+    if (op, depth) in (("STORE_SUBSCR", 1), ("DELETE_SUBSCR", 1), ("STORE_SLICE", 2)):
+        return CHANGED, ""
+    if op in _READS or op.startswith(("POP_JUMP", "JUMP_IF")):
+        return READ, ""
+    return PASSED, ""

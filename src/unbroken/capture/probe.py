@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,30 +150,36 @@ def probe_factory(make: Callable[[], Any], *, timeout: float = TIMEOUT) -> Verdi
     except Exception as error:  # noqa: BLE001 - whatever pickling a foreign object raises: then there is no twin
         return _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     with tempfile.TemporaryDirectory(prefix="unbroken-probe-") as folder:
-        answer = Path(folder) / "verdict.json"
-        child = subprocess.Popen(
-            [sys.executable, "-m", "unbroken.capture.probe", str(answer)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "SDL_VIDEODRIVER": "dummy",
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-            },
-            start_new_session=True,  # so that what the environment starts ends with it
-        )
+        answer, complaint = Path(folder) / "verdict.json", Path(folder) / "stderr"
+        in_time = True
+        # A file and no pipe, which a process that the environment has left behind would hold open.
+        with complaint.open("wb") as stderr:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "unbroken.capture.probe", str(answer)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    "SDL_VIDEODRIVER": "dummy",
+                    "OMP_NUM_THREADS": "1",
+                    "CUDA_VISIBLE_DEVICES": "",
+                },
+                start_new_session=True,  # so that what the environment starts ends with it
+            )
         try:
-            _, complaint = child.communicate(payload, timeout=timeout)
+            child.communicate(payload, timeout=timeout)
         except subprocess.TimeoutExpired:
+            in_time = False
+        finally:
             _end(child)
+        if answer.exists():  # first of all: with its verdict written, a probe may still fail to end
+            return _read(answer.read_text())
+        if not in_time:
             return _unknown(f"the probe took longer than {timeout:g} s")
-        if not answer.exists():
-            last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
-            return _unknown(f"{UNBUILDABLE} or ended its process ({last or f'status {child.returncode}'})")
-        return _read(answer.read_text())
+        last = complaint.read_text(errors="replace").strip().rpartition("\n")[2]
+        return _unknown(f"{UNBUILDABLE} or ended its process ({last or f'status {child.returncode}'})")
 
 
 def _unknown(reason: str) -> Verdict:
@@ -180,8 +187,10 @@ def _unknown(reason: str) -> Verdict:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    os.killpg(child.pid, signal.SIGKILL)
-    child.communicate()
+    """End the probe, and what the environment has started in it."""
+    with suppress(ProcessLookupError, PermissionError):  # nothing is left of it
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def _maker(env: Any) -> Callable[[], Any] | None:
@@ -215,8 +224,16 @@ def main() -> None:
         verdict = _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     else:
         verdict = judge(make, clock, lambda evidence: _asked(second, evidence))
-    Path(sys.argv[1]).write_text(_written(verdict))
+    _put(Path(sys.argv[1]), _written(verdict))
     second.close()
+
+
+def _put(answer: Path, text: str) -> None:
+    written = answer.with_suffix(".part")
+    written.write_text(text)
+    written.rename(
+        answer
+    )  # whoever waits may end this process at any moment: the answer is whole, or is not there
 
 
 def _repeat(make: Callable[[], Any], evidence: bytes, clock: Clock) -> str:

@@ -3,8 +3,9 @@
 A recorder on the live environment keeps what its attributes held before the last reset (as far as they are
 values, generators among them), the arguments of that reset, the actions since, and a digest of everything
 that came back. A restore runs the same again in the freshly built environment and compares the digest: a
-replay that comes out differently is refused, never used. Environments that carry something over from one episode to the next (BipedalWalker keeps one world
-for ever) are replayed from their construction, up to a stated ceiling of steps.
+replay that comes out differently is refused, never used. Environments that carry something over from one
+episode to the next (BipedalWalker keeps one world for ever) are replayed from their construction, up to a
+stated ceiling of steps.
 
 The recorder must see the last reset. It is installed after the first one; that one is rebuilt on a twin
 from the seed that the environment remembers and accepted if generator and attributes agree; if not,
@@ -82,9 +83,9 @@ def _put_settings(env: Any, settings: dict[str, Any]) -> None:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a value is none that a recording can hold."""
+    """Whether a value is none that a recording could hold, whatever its size."""
     try:
-        to_data(value, largest=LARGEST)
+        to_data(value)
     except Unrecordable:
         return True
     return False
@@ -151,7 +152,6 @@ class Recorder:
         self._paced = paced
         self._seconds = 0.0
         """What the recorded resets and steps took when they were made."""
-        self._taken = self._longest = 0
         self._outgrown = False
         self._tape = Tape()
         self._depth = 0
@@ -173,7 +173,7 @@ class Recorder:
     def cost(self) -> Cost:
         """Return what a restore of this moment costs, by what the recorded steps took."""
         avoidable = 0.0 if self.whole else self._seconds
-        return Cost(1, self.steps, self._seconds, avoidable, self._taken, self._longest)
+        return Cost(1, self.steps, self._seconds, avoidable)
 
     def install(self) -> None:
         """Start recording; rebuild the record of the episode that is under way if that is possible."""
@@ -200,7 +200,6 @@ class Recorder:
         finally:
             self._depth -= 1
         self._seconds += self._clock() - began
-        self._taken += 1
         self._tape.witness.see(*result[:4])
         if self.steps > self.ceiling:
             self._forget(f"its history is longer than {self.ceiling} steps")
@@ -210,8 +209,6 @@ class Recorder:
         reset = self._hooks[1].original
         if self._depth:
             return reset(**kwargs)
-        if not self.whole:
-            self._longest = max(self._longest, self.steps)
         if not (self.whole and not self._outgrown and not self.unknown):
             self._tape, self._seconds = Tape(), 0.0
             self.unknown = ""

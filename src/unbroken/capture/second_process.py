@@ -11,6 +11,7 @@ answer from a copy that crashes; that it has none is the answer.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -47,9 +48,11 @@ class SecondProcess:
         return answer
 
     def close(self) -> None:
-        """End the copy."""
+        """End the copy, whatever it does."""
         os.close(self._ask)
         os.close(self._hear)
+        # Not by the end of its questions alone: a child that this process has made since holds the pipe open.
+        os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
 

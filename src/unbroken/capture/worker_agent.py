@@ -158,8 +158,8 @@ def _packed_captors() -> bytes:
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
     try:
         packed: bytes = cloudpickle.dumps(captors)
-    except Exception:  # noqa: BLE001 - whatever pickling a user's function raises: a forked worker has it already,
-        return (
-            b""  # in another one the environment is tried out like any, and the verdict says what came of it
-        )
+    except Exception:  # noqa: BLE001 - whatever pickling a user's function raises
+        # A forked worker has it already. In another one the environment is tried out like any, and the verdict
+        # says what came of it.
+        return b""
     return packed

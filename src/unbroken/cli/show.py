@@ -5,7 +5,7 @@ Not promised: how long a save was written in the background. What it cost is wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -209,10 +209,17 @@ def cost_table(checkpoint: Checkpoint) -> Table:
         seconds(meta.seconds_blocked),
         size(sum(arrays.values())),
         size(sum(cost.captured for cost in every)),
-        _told(sum(cost.new or 0 for cost in every)),
-        _told(sum(cost.written or 0 for cost in every)),
+        _told(_sum(cost.new for cost in every)),
+        _told(_sum(cost.written for cost in every)),
     )
     return table
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum, or None where one of them was not counted, or there are none."""
+    known = list(counts)
+    counted = [count for count in known if count is not None]
+    return sum(counted) if counted and len(counted) == len(known) else None
 
 
 def _told(nbytes: int | None) -> str:

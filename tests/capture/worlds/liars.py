@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sqlite3
 import time
 from collections.abc import Generator, Iterator
@@ -206,6 +207,15 @@ class Crashes(Honest):
         os._exit(3)
 
 
+class LeavesAChild(Honest):
+    """Starts a process that lives on, with everything that this one holds open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.fork() == 0:
+            signal.pause()
+
+
 class Dreaming(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper with a state out of reach."""
 
@@ -221,5 +231,6 @@ class Dreaming(gym.Wrapper[Any, Any, Any, Any]):
 for _world in (
     Honest, Rebuilt, OnTheProcess, OnTheModule, CountsOnTheClass, CountsOnTheModule, Clocked, Hidden,
     CarriesOver, KeepsAHandle, DropsItsPhysics, DropsItsEngine, Raises, NeverAnswers, Crashes,
+    LeavesAChild,
 ):  # fmt: skip
     gym.register(f"{_world.__name__}-v0", entry_point=f"liars:{_world.__name__}")

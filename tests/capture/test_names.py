@@ -1,0 +1,32 @@
+"""What code does with names is read from bytecode, which each Python writes in its own way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.capture import names_script
+from tests.compat.test_pythons import VERSIONS, interpreter
+from unbroken.capture import names
+
+
+@pytest.mark.parametrize("version", ["this", *VERSIONS])
+def test_every_python_writes_it_so_that_it_is_understood(version: str) -> None:
+    python = Path(sys.executable) if version == "this" else interpreter(version)
+    if python is None:
+        message = f"CPython {version} is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    done = subprocess.run(
+        [python, "-I", names_script.__file__, str(names.__file__)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ran, *wrong = done.stdout.splitlines()
+    assert version == "this" or ran.startswith(version)
+    assert wrong == []

@@ -114,13 +114,14 @@ class Tracked:
         codecs: dict[str, Codec] = {}
         components: dict[str, str] = {}
         keys: dict[str, str] = {}
+        named = set(map(id, self.objects.values()))
         for name, value in self.objects.items():
             facts = memory.facts(type(value))
             if facts.structural and name.startswith("target"):
                 keys[name] = "target_weights"
             if facts.structural or facts.component or facts.kind not in (Kind.OBJECT, Kind.OPAQUE):
                 continue
-            delegate = delegate_of(value)
+            delegate = delegate_of(value, named)
             if delegate is not None:
                 codecs[class_name(type(value))] = delegate
             if facts.kind is Kind.OBJECT and is_buffer(name, value):

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 
-from unbroken.capture import loaders
+from unbroken.capture.orders import describe_sampler
 
 LOADERS = "data_loaders"
 
-
-def take_out_orders(iterators: Iterable[Any]) -> None:
-    """Take out the order of every loader's pass in this process whose sampler is known."""
-    loaders.take_out_orders(iterators, unwrap=_wrapped)
-
-
-def _wrapped(sampler: Any) -> Any:
-    if type(sampler) is not DistributedSamplerWrapper:
-        return sampler
-    dataset: Any = sampler.dataset
-    return dataset._sampler  # read out at once, but only of PyTorch's own is known that they yield numbers
+# It reads out the whole sampler that it wraps as a pass begins, and gives what stands at this rank's positions.
+describe_sampler(DistributedSamplerWrapper.__iter__, lambda sampler: sampler.dataset)

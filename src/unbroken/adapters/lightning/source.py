@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback
 
 from unbroken.adapters.lightning.callbacks import callbacks_of, with_state
 from unbroken.adapters.lightning.fit_loop import Place
-from unbroken.adapters.lightning.loaders import LOADERS, take_out_orders
+from unbroken.adapters.lightning.loaders import LOADERS
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
 from unbroken.adapters.lightning.ranks import WEIGHTS, check_same_ranks, low_bits
 from unbroken.capture.frames import FrameCodec
@@ -117,15 +117,13 @@ class FitSource(GraftSource):
         return words
 
     def stand(self) -> None:
-        """Hold on to the passes that the loaders are in. To be called at each batch: what is saved of an order
-        must not depend on when the first save comes."""
+        """Hold on to the passes that the loaders are in. To be called at each batch."""
         loop: Any = self._trainer.fit_loop
         # Each epoch begins a new pass, and may load its data anew.
         self._live["passes"] = loop._data_fetcher.combined_loader._iterator
         validation = loop.epoch_loop.val_loop._combined_loader
         if validation is not None:
             self._live["validation"] = validation
-        take_out_orders(self._iterators())
 
     def _iterators(self) -> list[Any]:
         return list(getattr(self._live["passes"], "iterators", ()))

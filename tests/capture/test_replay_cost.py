@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -8,11 +9,23 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from tests.engine.simulation import Clock
 from unbroken.capture.environments import How, Verdict, attach, put_in
 from unbroken.capture.replay import Recorder
-from unbroken.capture.replay_cost import LIMIT, Cost, Patience, about, side_by_side, tell, teller_of
+from unbroken.capture.replay_cost import (
+    LIMIT,
+    Cost,
+    Moments,
+    about,
+    side_by_side,
+    tell,
+    teller_of,
+    tellers,
+    total,
+)
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.testing.env_oracle import follow
 
@@ -57,80 +70,66 @@ def test_environments_that_are_replayed_one_after_the_other_add_up() -> None:
     assert notes(GraftSource({"eval": plain}, policy_of_loaded())) == []
 
 
-def test_a_save_that_is_due_waits_for_the_start_of_an_episode() -> None:
+def test_the_moment_comes_with_the_first_look_at_an_episode_after_a_long_one() -> None:
     env, _, source = watched()
     env.reset()
-    follow(env, [0] * 20)
-    env.reset()
-    waits: list[bool] = []
-    for _ in range(15):
-        waits.append(source.puts_off())
-        follow(env, [0])
     cheap = int(LIMIT / 0.5) - 1  # the reset takes as long as a step
-    assert waits == [False] * (cheap + 1) + [True] * (15 - cheap - 1)
-    env.reset()
-    assert not source.puts_off()
+    looks: list[bool] = []
+    for steps in (cheap, cheap + 1, 20, 1, 1):
+        follow(env, [0] * steps)
+        looks.append(source.is_good_moment())
+        env.reset()
+    assert looks == [False, False, False, True, False]
 
 
-def test_it_waits_for_no_more_steps_than_the_longest_episode_has_had() -> None:
-    env, recorder, source = watched()
-    env.reset()
-    follow(env, [0] * 20)
-    env.reset()
-    follow(env, [0] * 15)
-    waited = 0
-    while source.puts_off():
-        env.unwrapped.step(0)
-        waited += 1
-        assert waited < 100
-    assert waited == 20
-    assert recorder.steps == 35
-    assert source.puts_off()  # the next one that is due waits anew
-
-
-def saved_steps(root: Path, asked_at: int = -1) -> list[int]:
-    """Save every 8 steps of an environment with episodes of 20 steps; return when that was."""
+def saved_steps(root: Path, every: Every, *, episode: int = 20, asked_at: int = -1) -> list[int]:
+    """Train for 60 steps of a second each; return when a save was made."""
     env, _, source = watched()
     env.reset()
     saved: list[int] = []
-    with CheckpointEngine(source, Settings(root=root, every=8)) as engine:
+    clock = Clock()
+    with CheckpointEngine(source, Settings(root=root, every=every), clock=clock) as engine:
         engine.resume(step=0)
         for step in range(1, 61):
             follow(env, [0])
-            if step % 20 == 0:
+            clock.now += 1.0
+            if step % episode == 0:
                 env.reset()
             if step == asked_at:
-                engine.request_save("asked for", at_once=False)
+                engine.request_save("asked for")
             if engine.step(step):
                 engine.wait()
                 saved.append(step)
     return saved
 
 
-def test_the_engine_saves_at_the_start_of_an_episode_where_that_is_cheaper(tmp_path: Path) -> None:
-    # The first episode may be of any length; from then on a replay of 10 steps is too long.
-    assert saved_steps(tmp_path) == [8, 16, 24, 40, 48, 60]
+def test_the_engine_saves_early_at_the_start_of_an_episode_where_that_is_cheaper(tmp_path: Path) -> None:
+    # Due after at most 30 s, of which 3 are for the first write, which nobody has measured; early from 15 s on.
+    assert saved_steps(tmp_path / "twenties", Every(max_loss=30)) == [20, 40, 60]
+    assert saved_steps(tmp_path / "short", Every(max_loss=30), episode=5) == [29, 58]
 
 
-def test_a_save_that_is_asked_for_never_waits(tmp_path: Path) -> None:
-    assert 35 in saved_steps(tmp_path, asked_at=35)
+def test_no_save_comes_later_for_it_than_the_loss_allows(tmp_path: Path) -> None:
+    # No episode begins in time: a restore from each of these replays up to 60 steps, half a minute.
+    assert saved_steps(tmp_path, Every(max_loss=30), episode=100) == [29, 58]
 
 
-def test_nothing_waits_before_an_episode_has_ended() -> None:
-    env, recorder, source = watched()
-    for _ in range(3 * int(LIMIT / 0.5)):
-        env.unwrapped.step(0)
-    assert recorder.cost().seconds > LIMIT
-    assert not source.puts_off()
+def test_a_number_of_steps_means_these_steps(tmp_path: Path) -> None:
+    assert saved_steps(tmp_path, Every(steps=8)) == [8, 16, 24, 32, 40, 48, 56]
 
 
-def test_a_history_that_only_grows_is_no_reason_to_wait() -> None:
+def test_a_save_that_is_asked_for_comes_at_once(tmp_path: Path) -> None:
+    assert 35 in saved_steps(tmp_path, Every(max_loss=30), asked_at=35)
+
+
+def test_a_history_that_only_grows_is_no_reason_to_prefer_a_moment() -> None:
     env, recorder, source = watched(whole=True)
     for _ in range(2):
         follow(env, [0] * 20)
+        assert not source.is_good_moment()
         env.reset()
+        assert not source.is_good_moment()
     assert recorder.cost().seconds > LIMIT
-    assert not source.puts_off()
 
 
 def test_what_a_restore_has_taken_is_known_after_it() -> None:
@@ -140,7 +139,7 @@ def test_what_a_restore_has_taken_is_known_after_it() -> None:
     _, recorder, taken_up = watched(seconds=2.0)
     taken_up.plan(source.capture()).apply()
     # All of it was one stretch of time, between two looks at the clock.
-    assert recorder.cost() == Cost(1, 9, 2.0, 2.0, 0, 0)
+    assert recorder.cost() == Cost(1, 9, 2.0, 2.0)
 
 
 def test_environments_elsewhere_are_told_of_by_who_knows() -> None:
@@ -149,20 +148,50 @@ def test_environments_elsewhere_are_told_of_by_who_knows() -> None:
 
     vector = Vector()
     assert teller_of(vector) is None
-    workers = [Cost(1, 5, 3.0, 3.0, 9, 7), Cost(1, 8, 4.0, 1.0, 9, 8)]
+    workers = [Cost(1, 5, 3.0, 3.0), Cost(1, 8, 4.0, 1.0)]
     tell(vector, lambda: side_by_side(workers, processors=2))
     teller = teller_of(vector)
     assert teller is not None
-    assert teller() == Cost(2, 13, 4.0, 3.0, 9, 8)  # the slower of the two is what it takes
+    assert teller() == Cost(2, 13, 4.0, 3.0)  # the slower of the two is what it takes
     assert teller_of(Vector()) is None
     # On one processor they wait for each other.
-    assert side_by_side(workers, processors=1) == Cost(2, 13, 7.0, 4.0, 9, 8)
+    assert side_by_side(workers, processors=1) == Cost(2, 13, 7.0, 4.0)
 
 
-def test_patience_ends_and_begins_anew() -> None:
-    patience = Patience(limit=1.0)
-    long = [Cost(1, n, 3.0, 3.0, taken=n, longest=2) for n in range(100, 106)]
-    assert [patience.waits(cost) for cost in long] == [True, True, False, True, True, False]
+def test_what_is_closed_or_gone_costs_nothing() -> None:
+    class Vector:
+        closed = False
+
+    vector, other = Vector(), Vector()
+    for one in (vector, other):
+        tell(one, lambda: Cost(1, 5, 3.0, 3.0))
+    known = tellers([vector, other])
+    assert total(known) == Cost(2, 10, 6.0, 6.0)
+    vector.closed = True
+    assert total(known) == Cost(1, 5, 3.0, 3.0)
+    del other, one
+    gc.collect()
+    assert total(known) == Cost()
+
+
+def test_environments_that_come_later_are_told_of_and_those_that_go_are_not() -> None:
+    env = watched()[0]
+    live: dict[str, Any] = {"envs": []}
+    source = GraftSource(live, policy_of_loaded())
+    assert notes(source) == []
+    env.reset()
+    follow(env, [0] * 3)
+    live["envs"].append(env)
+    assert notes(source) == ["a restore replays 3 steps, about 2.0 s"]
+    live["envs"].clear()
+    assert notes(source) == []
+
+
+def test_the_moment_is_the_first_look_after_a_long_one() -> None:
+    moments = Moments(limit=1.0)
+    assert [moments.has_come(Cost(1, 1, 3.0, s)) for s in (0.5, 3.0, 3.0, 1.0, 1.0)] == [
+        False, False, False, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

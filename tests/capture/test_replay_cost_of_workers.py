@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ def notes(envs: Any, steps: int) -> list[str]:
     for _ in range(steps):
         envs.step(np.zeros(envs.num_envs, np.int64))
     found = [note.detail for note in source.capture().notes if note.kind == "replay"]
-    assert not source.puts_off()
+    assert not source.is_good_moment()
     envs.close()
     return found
 
@@ -36,3 +37,21 @@ def test_what_environments_in_workers_replay_is_told() -> None:
 
 def test_of_workers_in_which_nothing_is_replayed_nobody_is_asked() -> None:
     assert notes(AsyncVectorEnv([partial(gym.make, "CartPole-v1")] * 2), 3) == []
+
+
+def test_environments_in_workers_that_are_closed_and_dropped_cost_no_save() -> None:
+    envs = AsyncVectorEnv([partial(gym.make, "LunarLander-v3")] * 2)
+    envs.reset(seed=1)
+    live: dict[str, Any] = {"envs": envs}
+    watched = WatchedEnvironments()
+    watched.watch(live)
+    source = GraftSource(live, policy_of_loaded())
+    assert [note.kind for note in source.capture().notes].count("replay") == 1
+    envs.close()
+    assert not source.is_good_moment()
+    live.clear()
+    watched.release()
+    del envs, watched
+    gc.collect()
+    assert not source.is_good_moment()
+    assert [note.kind for note in source.capture().notes].count("replay") == 0

@@ -36,6 +36,34 @@ def test_work_runs_beside_the_caller_and_one_at_a_time() -> None:
     assert not writer.busy
 
 
+def test_who_waits_also_waits_for_a_write_that_another_thread_submits_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, gate, done, join = BackgroundWriter(), threading.Event(), list[str](), threading.Thread.join
+
+    def second() -> None:
+        gate.wait()
+        done.append("second")
+
+    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+        if done:  # the first is over, and who waits has not gone on
+            gate.set()
+            return join(thread, timeout)
+        join(thread, timeout)
+        asking = threading.Thread(target=writer.submit, args=("two", second))
+        asking.start()
+        return join(asking)
+
+    writer.submit("one", lambda: done.append("first"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", joined)
+        writer.wait()
+    told = list(done)
+    gate.set()
+    writer.wait()
+    assert told == done == ["first", "second"]
+
+
 def test_an_interrupt_while_the_thread_starts_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     writer, done, start = BackgroundWriter(), list[str](), threading.Thread.start
 

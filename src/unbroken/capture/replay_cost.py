@@ -1,13 +1,11 @@
-"""What a restore by action replay costs, and when a save waits for a moment at which it costs less.
+"""What a restore by action replay costs, and at which moment it costs so little that a save should be made.
 
 A replay takes about as long as the recorded steps took when they were made, which the recorders measure. At
-the start of an episode there is nothing to replay, so a save that is only due, and that nobody waits for,
-is put off while a restore would take long: until the replays are short again, but for no more steps than the
-longest episode seen has had. Then it is made all the same, however long its restore takes. Before the first
-episode has ended nobody knows how long one is, and nothing is put off.
+the start of an episode there is nothing to replay. So where a restore would have taken long and now takes little,
+a save that would be due soon is made early. None is ever made later for it.
 
 Not promised: a duration on another machine, or on this one when it is busier; and that episodes of several
-environments begin together: where they do not, a save may wait in vain, and does so no longer than said.
+environments begin together: where they do not, there may be no such moment, and saves come when they are due.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol, runtime_checkable
 
 from unbroken.capture.hooks import keeper_of
 
 LIMIT = 5.0
-"""Seconds of replay above which a save waits for the start of an episode."""
+"""Seconds of replay above which a restore takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +34,6 @@ class Cost:
     """What they took when they were made, with their resets."""
     avoidable: float = 0.0
     """The part of `seconds` that the next starts of episodes make unnecessary."""
-    taken: int = 0
-    """Steps that were taken since the recorder came; of several environments the most."""
-    longest: int = 0
-    """Steps of the longest episode that was seen from its beginning to its end; 0 before one was."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -47,8 +41,6 @@ class Cost:
             self.steps + other.steps,
             self.seconds + other.seconds,
             self.avoidable + other.avoidable,
-            max(self.taken, other.taken),
-            max(self.longest, other.longest),
         )
 
     def __str__(self) -> str:
@@ -91,9 +83,17 @@ _tellers: dict[int, tuple[weakref.ref[object], Teller]] = {}
 
 
 def tell(obj: object, teller: Teller) -> None:
-    """Let `teller` answer for an object whose environments are recorded elsewhere (in other processes)."""
+    """Let `teller` answer for an object whose environments are recorded elsewhere (in other processes), as long as
+    it is there and not `closed`."""
     key = id(obj)
-    _tellers[key] = (weakref.ref(obj, lambda _: _tellers.pop(key, None)), teller)
+    reference = weakref.ref(obj, lambda _: _tellers.pop(key, None))
+    _tellers[key] = (reference, partial(_while_open, reference, teller))
+
+
+def _while_open(reference: weakref.ref[object], teller: Teller) -> Cost:
+    """Return what is told of an object that is still there and open; of any other nothing is restored."""
+    obj = reference()
+    return Cost() if obj is None or getattr(obj, "closed", False) else teller()
 
 
 def teller_of(obj: object) -> Teller | None:
@@ -115,22 +115,15 @@ def total(all_of_them: Iterable[Teller]) -> Cost:
     return reduce(Cost.__add__, (teller() for teller in all_of_them), Cost())
 
 
-class Patience:
-    """Says of each save that is due whether it should wait."""
+class Moments:
+    """Says whether the moment for a save has come."""
 
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit = limit
-        self._since: int | None = None
-        """Steps that were taken when the first of the saves in a row was put off."""
+        self._was_long = False
 
-    def waits(self, now: Cost) -> bool:
-        """Return whether a save that is due should wait for a cheaper moment. To be asked at every one."""
-        if now.avoidable <= self._limit or not now.longest:
-            self._since = None
-            return False
-        if self._since is None:
-            self._since = now.taken
-        if now.taken - self._since < now.longest:
-            return True
-        self._since = None
-        return False
+    def has_come(self, now: Cost) -> bool:
+        """Return whether a restore would take little now and would have taken long when this was asked before."""
+        long = now.avoidable > self._limit
+        come, self._was_long = self._was_long and not long, long
+        return come

@@ -20,7 +20,7 @@ from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
-from unbroken.capture.replay_cost import Patience, Teller, tellers, total
+from unbroken.capture.replay_cost import Moments, Teller, tellers, total
 from unbroken.capture.uncovered import uncovered, warn_of
 from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
@@ -70,8 +70,11 @@ class GraftSource:
         self._expected = -1
         self._uncovered: list[Note] = []
         """What the program changes beside the state, as the first capture has found it."""
+        self.scratch: list[object] = []
+        """What the program changes and does not need again; let go when the first capture has looked at it."""
         self._replayed: list[Teller] = []
-        self._patience = Patience()
+        """Who knows what a restore costs, of what the newest capture has met."""
+        self._moments = Moments()
 
     def capture(self) -> Snapshot:
         """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
@@ -82,23 +85,24 @@ class GraftSource:
         self._ledger.end(snapshot)
         if self._expected < 0:
             self._expected = expected_bytes(snapshot, walked.met())
-            self._replayed = tellers(walked.met())
-            self._uncovered = uncovered(walked)
+            self._uncovered = uncovered(walked, self.scratch)
+            self.scratch = []
             warn_of([*snapshot.notes, *self._uncovered])
         snapshot.notes += self._uncovered
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
             snapshot.promises[name] = worse(self._promises.get(name, promise), promise)
+        # At every capture: environments come and go.
+        self._replayed = tellers(walked.met())
         cost = total(self._replayed)
         if cost.environments:
             snapshot.notes.append(Note("replay", ENVIRONMENTS, str(cost)))
         return snapshot
 
-    def puts_off(self) -> bool:
-        """Say whether a save that is due waits for a moment from which a restore takes less; see
-        `replay_cost`. To be asked at each clean point until it is made."""
-        return self._patience.waits(total(self._replayed))
+    def is_good_moment(self) -> bool:
+        """Say whether a restore from here takes little, and would have taken long before; see `replay_cost`."""
+        return self._moments.has_come(total(self._replayed))
 
     def expected_bytes(self) -> int:
         """Return how much memory the coming snapshots will take, by what the first capture has met."""

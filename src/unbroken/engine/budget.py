@@ -13,6 +13,9 @@ changes nothing; until three are known it is the dearest. It may become dearer b
 `max_loss` is missed. A loop that is not clean for a while (the update of a rollout, an evaluation) is saved
 early enough for the longest such stretch that was met since the save before the last.
 
+From one half of the time that `max_loss` leaves on, and once the cost of the last save is paid for, a save may
+come early, at a moment that is better than others. Later than that it never comes for such a reason.
+
 Not promised: the loss in a stretch that is longer than any of late; nor the share of a single save, since an
 outlier is paid back over several.
 """
@@ -37,6 +40,12 @@ SHORTEST = 10.0
 UNMEASURED_SHARE = 0.1
 """Of `max_loss`: how long a save is taken to last before one has been measured."""
 
+EARLIEST = 0.5
+"""Share of the time between two saves after which one may come early."""
+
+LOOK = 1.0
+"""Seconds between two looks for a moment that is better than others, which may cost a question to each worker."""
+
 UNMEASURED_COST = 1.0
 """Seconds that a save is taken to cost before one has been measured."""
 
@@ -48,7 +57,7 @@ class BudgetWarning(UserWarning):
 class Budget:
     """The measured costs of one process, and when they make the next save due.
 
-    `written` may be called from another thread.
+    `written` and `copied` may be called from another thread than the rest.
     """
 
     __slots__ = (
@@ -58,6 +67,7 @@ class Budget:
         "_cut",
         "_due_at",
         "_durable",
+        "_early_at",
         "_lock",
         "_longest",
         "_max_loss",
@@ -81,7 +91,7 @@ class Budget:
         """The longest time from one clean point to the next: since the last save; since the one before."""
         self._paid_until = -math.inf
         self._told_loss = self._told_share = 0.0
-        self._due_at = math.inf
+        self._due_at = self._early_at = math.inf
         self.reason = ""
         """Why it is due then."""
         if max_loss is not None:
@@ -106,6 +116,13 @@ class Budget:
             self._longest = max(self._longest, stretch)
         # The next clean point may be as far away as any of late, and be too late.
         return now + self._longest >= self._due_at
+
+    def is_early(self, now: float) -> bool:
+        """Return whether a save may be made although none is due; not again before `LOOK` is over."""
+        if now < self._early_at or now < self._paid_until:
+            return False
+        self._early_at = now + LOOK
+        return True
 
     def copied(self, now: float, blocked: float) -> None:
         """Count from here: the state has been copied, and training stood still for it for so long."""
@@ -148,7 +165,8 @@ class Budget:
 
     def _plan(self) -> None:
         if self._max_loss is not None:
-            self._due_at = self._cut + self._rarest(self._max_loss)
+            rarest = self._rarest(self._max_loss)
+            self._due_at, self._early_at = self._cut + rarest, self._cut + EARLIEST * rarest
         elif self._max_overhead is not None:
             self._due_at = self._cut + self._densest(self._max_overhead)
 

@@ -4,11 +4,15 @@ The engine decides when; this hands a snapshot over to a thread of this process 
 hears of the outcome. Invariant: what was handed over is written, or its failure is kept in the writer until
 somebody is told.
 
-Not promised: that two threads may hand over at once. The engine sees to it that one alone does.
+A snapshot may be handed over by another thread than the training's: by who asks for a save while one is held.
+
+Not promised: that two threads may hand over at once. Of what is held one alone has it, and the training waits for
+that one before it calls anything here.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,20 +28,21 @@ from unbroken.engine.seat import Seat
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import InspectsWeights, RemembersRows, Source
 from unbroken.engine.writer import BackgroundWriter
-from unbroken.errors import CorruptObject, InternalError, RankMissing, SaveFailed, StoreError
+from unbroken.errors import CorruptObject, InternalError, NotCapturable, RankMissing, SaveFailed, StoreError
 from unbroken.format.records import Position
 from unbroken.repo.process import Process
 from unbroken.repo.roots import root_of
 from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Snapshot
-from unbroken.types import Sequence
+from unbroken.types import Sequence, Step
 
 
 @dataclass(slots=True, kw_only=True)
 class Taken:
     """A snapshot with what is known of its moment. `seconds` is how long training has waited for it.
 
-    `staged` says whether it owns its bytes; if not, training waits until it is written."""
+    `staged` says whether it owns its bytes; if not, training waits until it is written. `thread` is the one of
+    the training, in which it was taken."""
 
     snapshot: Snapshot
     step: int
@@ -46,18 +51,18 @@ class Taken:
     metrics: Mapping[str, float]
     seconds: float = 0.0
     staged: bool = True
+    thread: int = field(default_factory=threading.get_ident)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is the same for all saves of one engine."""
+    """What is the same for all saves of one engine, known once it has resumed."""
 
     birth: str = ""
     """Name of the birth document that the settings of this process go with."""
     damaged: frozenset[Sequence] = frozenset()
-    sick_from_birth: frozenset[str] | None = None
-    """Weights that were not finite when the run began; None until its first checkpoint tells."""
     inexact: tuple[str, ...] = ()
+    """What has set the run apart from an undisturbed one."""
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     fingerprint: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -79,6 +84,10 @@ class Dispatch:
     ) -> None:
         self.writer = BackgroundWriter()
         self.facts = Facts()
+        self.sick_from_birth: frozenset[str] | None = None
+        """Weights that were not finite when the run began; None until its first checkpoint tells."""
+        self._stood_still = 0.0
+        """Seconds that no save has been charged with yet."""
         self.progress = Progress(None)
         self._source = source
         self._settings = settings
@@ -89,15 +98,37 @@ class Dispatch:
         self._clock = clock
         self._now = now
 
+    def stood_still(self, seconds: float) -> None:
+        """Charge the next save with what training has waited for and nothing came of: a copy that was dropped."""
+        self._stood_still += seconds
+
+    def begin(self, run: Seat, taken: Taken, reason: str) -> None:
+        """Put on record that `taken` is saved, and hand it over.
+
+        Raises:
+            SaveFailed: it could not be begun. Fenced, AmbiguousCommit: as they come.
+        """
+        started = self._clock()
+        try:
+            run.mark_pending(Step(taken.step), reason, segment=self._segment)
+            self.hand(run, taken, reason=reason, started=started)
+        except Exception as error:  # noqa: BLE001 - raised, as what it means here
+            raise not_begun(taken.step, error)  # noqa: B904 - it has its cause
+
     def hand(self, run: Seat, taken: Taken, *, reason: str, started: float) -> None:
-        """Have `taken` written; return once it is in the writer's hands. `started` is when training began
-        to wait for it, and `taken.seconds` what it had waited before that.
+        """Have `taken` written; return once it is in the writer's hands. `started` is when that was begun: from
+        there on training waits, unless another thread does it; `taken.seconds` is what it had waited before.
 
         Raises:
             NotCapturable: the state is nested too deeply for another process to write it.
             OSError, UnbrokenError: it could not be handed over.
         """
         facts, snapshot, step = self.facts, taken.snapshot, taken.step
+        waits = taken.thread == threading.get_ident()
+
+        def blocked() -> float:
+            return self._stood_still + taken.seconds + (self._clock() - started if waits else 0.0)
+
         companion = self._companion if taken.staged and taken.position != "end" else None
         draft = None if companion is None else companion.draft(snapshot)
         circumstances = Circumstances(
@@ -112,14 +143,14 @@ class Dispatch:
             metrics=dict(taken.metrics),
             versions=facts.versions,
             fingerprint=facts.fingerprint,
-            seconds_blocked=taken.seconds + self._clock() - started,
+            seconds_blocked=blocked(),
             birth=facts.birth,
             inexact=facts.inexact,
         )
         order = Order(
             meta=describe(snapshot, circumstances),
             keeping=Keeping.under(self._settings, damaged=facts.damaged),
-            sick_from_birth=facts.sick_from_birth,
+            sick_from_birth=self.sick_from_birth,
         )
         carry: Carry
         if companion is None or draft is None:
@@ -128,7 +159,8 @@ class Dispatch:
             companion.hand(draft, self._work(run, order, snapshot))
             self.progress.handed(step)
             carry = partial(companion.outcome, snapshot)
-        self._schedule.saved(step, taken.episodes, blocked=taken.seconds + self._clock() - started)
+        self._schedule.saved(step, taken.episodes, blocked=blocked())
+        self._stood_still = 0.0
         self.writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
 
     def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
@@ -156,7 +188,7 @@ class Dispatch:
         durable: list[float] = []
 
         def committed(sick_from_birth: frozenset[str]) -> None:
-            self.facts.sick_from_birth = sick_from_birth
+            self.sick_from_birth = sick_from_birth
             if isinstance(source, RemembersRows):
                 source.committed(snapshot)
             durable.append(self._clock() - started)
@@ -185,3 +217,15 @@ class Dispatch:
                 # have been changed or damaged: nothing is built on it.
                 source.forget()
         self._schedule.written(durable=durable[0], busy=self._clock() - started)
+
+
+def not_begun(step: int, error: BaseException) -> BaseException:
+    """Return what is raised where a save could not be begun for this reason."""
+    if not isinstance(error, (OSError, NotCapturable)):  # errors of the store are OSErrors
+        return error
+    failure = SaveFailed(
+        f"The save of step {step:,} could not be begun: {error}",
+        hint="Checkpoints committed before it are intact.",
+    )
+    failure.__cause__ = error
+    return failure

@@ -3,13 +3,14 @@
 ```
 adapter: engine.resume()             once, when everything is built and nothing has been trained
          engine.step(step, …)        at every clean point: saves if it is time
-         engine.hold(step, …)        there, before something that may take long; see `held`
+         engine.hold(step, …)        there, before something that may take long; see `requests`
          engine.save(…, position="end"), engine.close()
 ```
 
-Invariants: a save is of the state at the call, or of one held before, whatever training does next; before `save` returns it is
-on record that the save was begun; a snapshot once taken is written or its failure is raised; there is
-always a checkpoint of the start before training goes on.
+Invariants: a save is of the state at the call, or of one held before, whatever training does next; before
+`save` returns it is on record that the save was begun; a snapshot that is taken for a save is written or its
+failure is raised (one that is held is taken for none, until somebody asks: else it is dropped, by design); there
+is always a checkpoint of the start before training goes on; no failure of another save costs that of the end.
 
 Not promised: that training may go on from another thread, or in a forked child, with the same engine.
 """
@@ -18,37 +19,42 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING
 
-from unbroken.engine import fingerprint
 from unbroken.engine.agreement import Agreement, lost_a_rank, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin, clone
 from unbroken.engine.companion.trainer import Companion
-from unbroken.engine.dispatch import Dispatch, Taken
+from unbroken.engine.dispatch import Dispatch, Taken, not_begun
+from unbroken.engine.ending import EndsInOrder
 from unbroken.engine.faults import Traces
-from unbroken.engine.held import Held, Wish
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import last_line
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport, lowered
+from unbroken.engine.requests import Requests, SaveRequest
 from unbroken.engine.resume import Resumption, read_traces
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import ForeseesSize, KnowsThreads, PutsOff, RemembersRows, Source
-from unbroken.engine.start import await_companion, find_start, sick_at_first
+from unbroken.engine.source import ForeseesSize, PrefersMoments, RemembersRows, Source
+from unbroken.engine.start import await_companion, facts_of, find_start, sick_at_first
 from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
-from unbroken.errors import ConfigError, NotCapturable, SaveFailed, StoreError, UnbrokenError
+from unbroken.errors import (
+    AmbiguousCommit,
+    ConfigError,
+    Fenced,
+    ReplicasDiffer,
+    SaveFailed,
+    StoreError,
+    UnbrokenError,
+)
 from unbroken.format.records import Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
@@ -58,11 +64,11 @@ from unbroken.state.snapshot import Snapshot
 from unbroken.state.staging import Staging
 from unbroken.types import Step
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+GOOD_MOMENT = "restored quickly from here"
+"""Why a save comes before it is due."""
 
 
-class CheckpointEngine(ReadsRun):
+class CheckpointEngine(ReadsRun, EndsInOrder):
     """Saves and resumes one segment of one run.
 
     `source` is the live training. `segment` is the ordinal of this training within the script.
@@ -104,9 +110,7 @@ class CheckpointEngine(ReadsRun):
             check_world(self.world, self.settings)
             self._agreement = Agreement(self.world, self._schedule)
         self._run: Seat | None = None
-        self._wish: Wish | None = None
-        """The save that was asked for last, until it is made."""
-        self._held = Held()
+        self._requests = Requests(self._write_held, clock)
         self._step = 0
         self._finished = False
         self._handed = False
@@ -122,7 +126,7 @@ class CheckpointEngine(ReadsRun):
             source, self.settings, segment=segment, process=self._process, schedule=self._schedule,
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
-        self._facts, self._writer = self._dispatch.facts, self._dispatch.writer
+        self._writer = self._dispatch.writer
 
     def resume(self, *, step: int = 0, origin: Origin | None = None) -> ResumeReport:
         """Bring the live objects to where the run goes on, and say from where that is.
@@ -140,9 +144,6 @@ class CheckpointEngine(ReadsRun):
         """
         if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
-        self._facts.versions = fingerprint.versions()
-        threads = self._source.threads() if isinstance(self._source, KnowsThreads) else None
-        self._facts.fingerprint = fingerprint.fingerprint(threads)
         repository = self._repository(create=True)
         traces = Traces(known=False)
         if self._speaks:
@@ -170,35 +171,26 @@ class CheckpointEngine(ReadsRun):
                 segment=self.segment, rebuilder=self._rebuilder, traces=traces,
             )  # fmt: skip
         self._step = found.step if found.commit is not None or found.restored else step
-        self._facts.damaged = found.damaged
-        self._facts.sick_from_birth = sick_at_first(repository, found)
+        facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
+        self._dispatch.sick_from_birth = sick_at_first(repository, found)
         if not found.restored:
-            self._facts.birth = run.write_birth(found.skeleton, segment=self.segment)
             state = self._save(step, reason="start of training", position="start")
             self._finish_save()
             found = found.at_start(step, state)
         else:
             self._dispatch.progress.committed(self._step)
-            born = "" if found.birth is None else found.birth
-            # Commits name the document they go with, so older ones are still judged by theirs.
-            self._facts.birth = (
-                run.write_birth(found.skeleton, segment=self.segment) if found.adopted or not born else born
-            )
             if origin is not None:
                 self._settle(found)
             elif found.adopted and self.world is None:
-                self.request_save("settings were changed")
+                self.make_due("settings were changed")
         if found.position != "end" and isinstance(self._source, ForeseesSize):
             # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
             self._touching = Beside(partial(self._staging.reserve, self._source.expected_bytes()))
         self._schedule.begin(self._step, found.episodes)
         self._dispatch.progress.step(self._step)
         report = found.report(
-            versions=self._facts.versions,
-            fingerprint=self._facts.fingerprint,
-            seconds=self._clock() - started,
+            versions=facts.versions, fingerprint=facts.fingerprint, seconds=self._clock() - started
         )
-        self._facts.inexact = report.inexact
         run.append_history(
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
@@ -228,10 +220,10 @@ class CheckpointEngine(ReadsRun):
         """
         if self._writer.is_child:
             return False
+        if self._requests.holding:
+            self.release()  # before anything else: who has taken what was held works with all of this
         if self._writer.failed:
             self._raise_failure()
-        if self._held.present:
-            self.release()
         self._step = step
         self._dispatch.progress.step(step)
         reason = "" if self._writer.busy else self._reason(step, episodes)
@@ -244,26 +236,25 @@ class CheckpointEngine(ReadsRun):
 
     def _reason(self, step: int, episodes: int) -> str:
         """Return why to save at this point, an empty string if there is no reason."""
-        wish = self._wish
-        if wish is not None:
-            return wish.reason
-        due = self._schedule.due(step, episodes)
-        if due and isinstance(self._source, PutsOff) and self.world is None and self._source.puts_off():
-            return ""
-        return due
+        reason = self._requests.reason or self._schedule.due(step, episodes)
+        if reason or self.world is not None or not self._schedule.is_early():
+            return reason
+        source = self._source
+        return GOOD_MOMENT if isinstance(source, PrefersMoments) and source.is_good_moment() else ""
 
-    def request_save(self, reason: str, *, at_once: bool = True) -> None:
-        """Save as soon as that can be: now, if a snapshot is held (unless not `at_once`), else at the next
-        clean point.
+    def request_save(self, reason: str) -> None:
+        """Save as soon as that can be: now, if a snapshot is held, else at the next clean point.
 
         May be called from any thread, and from a signal handler; raises nothing there. Of several ranks, only
         rank 0's wish counts, and only where they can agree without a fixed number of steps (`World.agree`).
         """
-        if self._writer.is_child:
-            return
-        self._wish = Wish(reason)
-        if at_once:
-            self._write_held()
+        if not self._writer.is_child:
+            self._requests.ask(SaveRequest(reason))
+
+    def make_due(self, reason: str) -> None:
+        """Save at the next clean point, as `request_save` does; what is held is not written for it."""
+        if not self._writer.is_child:
+            self._requests.ask(SaveRequest(reason, urgent=False))
 
     def hold(
         self,
@@ -283,25 +274,26 @@ class CheckpointEngine(ReadsRun):
             SaveFailed: a save before this one was not written.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
+        if self._writer.is_child:
+            return False
         self.release()
-        if self._writer.is_child or self.world is not None:
+        if self.world is not None:
             return False
         self._opened()
-        self._finish_save()
         started = self._clock()
+        self._finish_save()
         snapshot = self._capture()
         self._told.pickled(snapshot)
         if not self._staging.take(snapshot):
+            self._dispatch.stood_still(self._clock() - started)
             self._told.once(StagingFullWarning.nothing_is_held())
             return False
-        self._held.put(
+        self._requests.hold(
             Taken(
                 snapshot=snapshot, step=step, position=position, episodes=episodes, metrics=dict(metrics or {}),
                 seconds=self._clock() - started,
             )
         )  # fmt: skip
-        if self._wish is not None:
-            self._write_held()  # asked for before there was anything to write
         return True
 
     def release(self) -> None:
@@ -311,33 +303,13 @@ class CheckpointEngine(ReadsRun):
             SaveFailed: it was asked for, and could not be begun; it is due again at the next clean point.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
-        lost = self._held.drop()
-        if lost is not None:
-            raise lost
+        if not self._writer.is_child:
+            self._requests.release()
+            self._dispatch.stood_still(self._requests.in_vain())
 
-    def _write_held(self) -> None:
-        """Write what is held, if anything is, in the thread of whoever asked."""
-        taken, wish = self._held.take(), self._wish
-        if taken is None:
-            return
-        if wish is None:  # made meanwhile by another who asked
-            self._held.settle()
-            return
-        started, reason, failure = self._clock(), wish.reason, None
-        try:
-            run = self._opened()
-            run.mark_pending(Step(taken.step), reason, segment=self.segment)
-            self._dispatch.hand(run, taken, reason=reason, started=started)
-            self._made(wish)
-        except Exception as error:  # noqa: BLE001 - for the training's thread, which raises it in `release`
-            failure = self._not_begun(taken.step, error, reason)
-        finally:
-            self._held.settle(failure)
-
-    def _made(self, wish: Wish | None) -> None:
-        # Asked for again meanwhile, it is another wish and stays.
-        if self._wish is wish:
-            self._wish = None
+    def _write_held(self, taken: Taken, reason: str) -> None:
+        """Have what was held written. Runs in the thread of whoever asked, while the training is elsewhere."""
+        self._dispatch.begin(self._opened(), taken, reason)
 
     def save(
         self,
@@ -352,16 +324,16 @@ class CheckpointEngine(ReadsRun):
         """Save the state as it is now; `wait` until it is committed. Call it at clean points only.
 
         Returns once the state is copied and it is on record that the save was begun; waits before
-        that for a save that is still being written.
+        that for a save that is still being written. That of the end is always waited for, and made even if one
+        before it has failed; see `is_finished`.
 
         Raises:
             SaveFailed: this save, with `wait`, or one before it was not written, or this one not begun.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
         self._save(step, reason=reason, position=position, episodes=episodes, metrics=metrics)
-        if wait or position == "end":
+        if wait:
             self._finish_save()
-        self._finished = position == "end"
 
     def _save(
         self,
@@ -399,9 +371,8 @@ class CheckpointEngine(ReadsRun):
         episodes: int,
         metrics: Mapping[str, float] | None,
     ) -> Snapshot:
-        self.release()
-        earlier = self._lost_before()
-        started, wish = self._clock(), self._wish
+        earlier = self._lost_before(position)
+        started, asked = self._clock(), self._requests.pending()
         if position == "end" and isinstance(self._source, RemembersRows):
             self._source.forget()  # nothing comes after it that could find what was missed
         snapshot = self._capture()
@@ -422,17 +393,19 @@ class CheckpointEngine(ReadsRun):
             except (OSError, UnbrokenError) as error:
                 refused = error
         if refused is not None:
-            raise self._not_begun(step, refused, reason)
+            self._requests.still_due(reason)
+            raise not_begun(step, refused)
         conflict = self._schedule.conflict()
         self._handed = True
-        self._made(wish)
+        self._requests.made(asked)
         self._step = step
-        if not staged:
+        if not staged or position == "end":
             # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
             # and no memory is taken that is not there.
             if position != "end":
                 self._told.once(StagingFullWarning.training_waits())
             self._finish_save()
+        self._finished = position == "end"
         if conflict:
             self._told.once(BudgetWarning(conflict))
         if earlier is not None:
@@ -441,41 +414,31 @@ class CheckpointEngine(ReadsRun):
 
     def _capture(self) -> Snapshot:
         snapshot = self._source.capture()
-        snapshot.promises = lowered(snapshot.promises, self._facts.inexact)
+        snapshot.promises = lowered(snapshot.promises, self._dispatch.facts.inexact)
         self._finish_touching()
         return snapshot
 
-    def _lost_before(self) -> SaveFailed | None:
-        """Wait for the save before, and raise that it failed. Of several ranks return it: all begin the next one
-        now, and which of them has heard of that failure already differs."""
-        try:
-            self._finish_save()
-        except SaveFailed as error:
-            if self._agreement is None or lost_a_rank(error):
-                raise  # with a rank that is gone there is no next one
-            return error
-        return None
+    def _lost_before(self, position: Position) -> Exception | None:
+        """Wait for what was begun before, and raise that it failed. Return it where this save is made all the same:
+        at the end, since none comes after it; and of several ranks, since all begin the next one now, and which of
+        them has heard of that failure already differs."""
+        earlier: Exception | None = None
+        for over in (self.release, self._finish_save):
+            try:
+                over()
+            except (Fenced, AmbiguousCommit, ReplicasDiffer):
+                raise  # the run may be another's by now
+            except Exception as error:
+                goes_on = position == "end" or (self._agreement is not None and isinstance(error, SaveFailed))
+                if not goes_on or lost_a_rank(error):
+                    raise  # with a rank that is gone there is no next one
+                earlier = earlier or error
+        return earlier
 
     def _finish_touching(self) -> None:
         touching, self._touching = self._touching, None
         if touching is not None:
             touching.wait()  # where it has failed, `take` will find out
-
-    def _not_begun(self, step: int, error: BaseException, reason: str) -> BaseException:
-        """Return what tells that a save could not be begun; it is still due."""
-        if not isinstance(error, (OSError, NotCapturable)):  # errors of the store are OSErrors
-            return error
-        self._still_due(reason)
-        failure = SaveFailed(
-            f"The save of step {step:,} could not be begun: {error}",
-            hint="Checkpoints committed before it are intact.",
-        )
-        failure.__cause__ = error
-        return failure
-
-    def _still_due(self, reason: str) -> None:
-        if self._wish is None:
-            self._wish = Wish(reason)
 
     def _name_companion(self, process: Process) -> None:
         run = self._opened()
@@ -489,8 +452,12 @@ class CheckpointEngine(ReadsRun):
 
     def _raise_failure(self) -> None:
         # What failed is due again at once: training must not go on unsaved because someone caught this.
-        self._still_due("the save before failed")
+        self._requests.still_due("the save before failed")
         self._writer.check()
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._run is not None and not self._writer.is_child
 
     @property
     def is_saving(self) -> bool:
@@ -498,12 +465,19 @@ class CheckpointEngine(ReadsRun):
         return self._writer.busy
 
     def wait(self) -> None:
-        """Wait until nothing is being written any more.
+        """Wait until nothing is being written any more. What is held stays.
 
         Raises:
-            SaveFailed: the save before this call was not written.
+            SaveFailed: the save before this call was not written, or not begun.
         """
+        if not self._writer.is_child:
+            self._requests.settle()
         self._finish_save()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the newest save is that of the end of the training, and was written."""
+        return self._finished
 
     def record_workers(self, workers: Iterable[Process]) -> None:
         """Record which processes this training has started, for the next start to end those left behind.
@@ -521,21 +495,12 @@ class CheckpointEngine(ReadsRun):
             )
         return self._run
 
-    def close(self) -> None:
-        """Wait for the last save, say that the run ended in order, and give it back.
-
-        The run is given back in any case.
-
-        Raises:
-            SaveFailed: the last save was not written, or the end of the run not noted.
-            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
-        """
-        if self._run is None or self._writer.is_child:
-            return
-        self._end()
-
     def _end(self, reason: str = "") -> None:
-        lost = self._held.drop()
+        lost: Exception | None = None
+        try:
+            self.release()
+        except Exception as error:  # noqa: BLE001 - raised when the run is given back
+            lost = error
         self._writer.wait()
         try:
             self._release(note=True, reason=reason)
@@ -574,26 +539,3 @@ class CheckpointEngine(ReadsRun):
                 )
         finally:
             run.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except UnbrokenError as failure:
-            if error is None:
-                raise
-            # The error of the training is the one to see; ours is told beside it.
-            sys.stderr.write(f"unbroken: {failure}\n")
-
-    def _at_exit(self) -> None:
-        if self._writer.is_child:
-            return
-        error = getattr(sys, "last_value", None)
-        try:
-            self._end("" if error is None else f"{type(error).__name__}: {error}"[:500])
-        except UnbrokenError as failure:
-            sys.stderr.write(f"unbroken: {failure}\n")

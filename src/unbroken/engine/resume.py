@@ -89,22 +89,27 @@ class Resumption:
         """Return this fresh start with what its first checkpoint says."""
         return replace(self, step=step, promises=dict(state.promises), facts=dict(state.counters))
 
+    def set_apart(self, *, versions: Mapping[str, str], fingerprint: Mapping[str, str]) -> tuple[str, ...]:
+        """Return what sets the run apart from an undisturbed one, from here on and for ever."""
+        before = [] if self.meta is None else self.meta.inexact
+        around = [f"{LOW_BITS}: {phrase}" for phrase in self._differing(versions, fingerprint)]
+        ranks = [self.inexact] if self.inexact else []
+        return tuple(dict.fromkeys([*before, *around, *ranks, *self.allowed]))
+
+    def _differing(self, versions: Mapping[str, str], fingerprint: Mapping[str, str]) -> list[str]:
+        if self.meta is None:
+            return []
+        saved = {name: str(value) for name, value in self.meta.fingerprint.items()}
+        return list(prints.differences(saved, fingerprint, self.meta.versions, versions))
+
     def report(
         self, *, versions: Mapping[str, str], fingerprint: Mapping[str, str], seconds: float
     ) -> ResumeReport:
         """Return the report; where the surroundings changed no part is exact any more."""
-        warnings: list[str] = []
-        inexact: list[str] = []
-        if self.meta is not None:
-            inexact += self.meta.inexact
-            saved = {name: str(value) for name, value in self.meta.fingerprint.items()}
-            differing = prints.differences(saved, fingerprint, self.meta.versions, versions)
-            warnings += [f"{phrase}: {LOW_BITS}" for phrase in differing]
-            inexact += [f"{LOW_BITS}: {phrase}" for phrase in differing]
+        warnings = [f"{phrase}: {LOW_BITS}" for phrase in self._differing(versions, fingerprint)]
         if self.inexact:
             warnings.append(f"{self.inexact}; the run is no longer exact")
-            inexact.append(self.inexact)
-        inexact += self.allowed
+        inexact = self.set_apart(versions=versions, fingerprint=fingerprint)
         return ResumeReport(
             tier=self.tier,
             fault=self.fault,
@@ -117,7 +122,7 @@ class Resumption:
             reasons=self.reasons,
             warnings=tuple(warnings),
             promises=lowered(self.promises, inexact),
-            inexact=tuple(dict.fromkeys(inexact)),
+            inexact=inexact,
             facts=self.facts,
             steps_lost=self.steps_lost,
             seconds=seconds,

@@ -35,6 +35,9 @@ class Every:
     says so where it needs more than `max_overhead`. With `max_overhead` alone saves are at least 10
     seconds apart.
 
+    No save is made later than that for the sake of a cheap restore. Where environments are restored by playing
+    their actions again and `max_loss` is more than half over, one may be made earlier, at the start of an episode.
+
     Raises ConfigError if no interval is given, or one is zero, negative or not a number.
 
     >>> Every(steps=1000, max_loss="5min")
@@ -120,7 +123,8 @@ DEFAULT_EVERY = Every(max_loss="5min", max_overhead=0.02)
 class Schedule:
     """The memory of one `Every`: what was saved last, and what saves have cost.
 
-    `written` may be called from the thread of the writer, all else from that of the training.
+    `written` may be called from the thread of the writer, `saved` from one who has a held snapshot written
+    while the training does something else; all else from that of the training.
     """
 
     __slots__ = ("_budget", "_clock", "_every", "_next_episode", "_next_step", "_next_time", "_timed")
@@ -153,6 +157,11 @@ class Schedule:
             if self._budget.is_due(now):
                 return self._budget.reason
         return ""
+
+    def is_early(self) -> bool:
+        """Return whether a save that is not due would be welcome at a point that is better than others. To be
+        asked at each clean point; says yes once in a second at most."""
+        return self._timed and self._budget.is_early(self._clock())
 
     def passed(self, step: int, episodes: int = 0) -> None:
         """Count from here although nothing was saved: the moment is over for all ranks."""

@@ -63,7 +63,8 @@ class Settings:
     """What writes checkpoints: a thread, or a process of its own that a kill of the training does not reach."""
     grace: float = 30.0
     """Seconds that a save that is asked for may wait for its clean point. Before what took longer the last time, a
-    copy of the state is held ready; 0: always."""
+    copy of the state is held ready; 0: always. Acts in trainings of Stable-Baselines3 only: nobody else says what
+    comes before the next clean point."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))

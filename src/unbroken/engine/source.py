@@ -67,13 +67,12 @@ class ForeseesSize(Protocol):
 
 
 @runtime_checkable
-class PutsOff(Protocol):
+class PrefersMoments(Protocol):
     """A source whose state is much cheaper to restore at some clean points than at others."""
 
-    def puts_off(self) -> bool:
-        """Return whether a save that its interval makes due should wait for a later clean point. Asked at each
-        clean point while one is due; never for a save that somebody asked for, nor at the end, nor of several
-        ranks. Whoever says yes for ever is never saved."""
+    def is_good_moment(self) -> bool:
+        """Return whether a save that will be due soon should be made at this clean point, since at those before
+        it a restore would have taken long. No save is made later for a no. Never asked of several ranks."""
         ...
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 
+from unbroken.engine import fingerprint
 from unbroken.engine.council import Member
+from unbroken.engine.dispatch import Facts
 from unbroken.engine.faults import Traces
 from unbroken.engine.metadata import NOT_FINITE
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.resume import Resumption, follow_run, resume_run
 from unbroken.engine.seat import Seat, voice_of
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import RemembersRows, Source
+from unbroken.engine.source import KnowsThreads, RemembersRows, Source
 from unbroken.engine.warnings import CompanionLeftWarning
 from unbroken.engine.world import World
 from unbroken.errors import CorruptObject
@@ -82,3 +84,16 @@ def sick_at_first(repository: Repository, found: Resumption) -> frozenset[str] |
         with suppress(CorruptObject):
             meta = repository.meta(commits[0])
     return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
+
+
+def facts_of(found: Resumption, seat: Seat, source: Source, *, segment: int) -> Facts:
+    """Return what every save from here on says; writes the birth document that they go with, where there is none."""
+    threads = source.threads() if isinstance(source, KnowsThreads) else None
+    versions, around = fingerprint.versions(), fingerprint.fingerprint(threads)
+    # Commits name the document they go with, so older ones are still judged by theirs.
+    if found.birth is None or found.adopted or not found.restored:
+        birth = seat.write_birth(found.skeleton, segment=segment)
+    else:
+        birth = found.birth
+    inexact = found.set_apart(versions=versions, fingerprint=around)
+    return Facts(birth=birth, damaged=found.damaged, inexact=inexact, versions=versions, fingerprint=around)

@@ -5,9 +5,9 @@ process that forks environment workers between two saves has no thread to leave 
 no daemon, so the interpreter does not exit before the write is finished.
 
 Invariants: at most one write is in flight; every error reaches a caller of `check()`; a forked child
-never writes.
+never writes; who waits does not lose sight of a write that another thread submits meanwhile.
 
-Not promised: that a write can be cancelled (only the end of the process stops one), nor that it runs
+Not promised: that two threads may submit at the same time; that a write can be cancelled (only the end of the process stops one), nor that it runs
 beside the training: where the system gives no thread, it runs before `submit` returns.
 """
 
@@ -24,7 +24,7 @@ START_SECONDS = 1.0
 
 
 class BackgroundWriter:
-    """The thread beside the training. Used from one thread only."""
+    """The thread beside the training. `submit` and `check` are for one thread at a time, all else for any."""
 
     def __init__(self, name: str = "unbroken-writer") -> None:
         self._name = name
@@ -42,7 +42,8 @@ class BackgroundWriter:
     @property
     def busy(self) -> bool:
         """Whether a write is in flight."""
-        return self._thread is not None and self._thread.is_alive()
+        thread = self._thread
+        return thread is not None and thread.is_alive()
 
     @property
     def failed(self) -> bool:
@@ -89,9 +90,11 @@ class BackgroundWriter:
 
     def wait(self) -> None:
         """Wait until nothing is in flight. Raises nothing."""
-        if self._thread is not None and not self.is_child:
-            self._thread.join()
-            self._thread = None
+        joined: threading.Thread | None = None
+        # The handle stays where it is: to clear it would clear that of a write submitted in between.
+        while (thread := self._thread) is not joined and thread is not None and not self.is_child:
+            thread.join()
+            joined = thread
 
     def check(self, *, again: bool = False) -> None:
         """Raise if the last finished write failed: once, or with `again` every time until one succeeds.

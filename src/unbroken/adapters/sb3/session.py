@@ -26,11 +26,11 @@ from unbroken.adapters.sb3.loop import Listener
 from unbroken.adapters.sb3.outputs import go_on
 from unbroken.adapters.sb3.position import END, Position
 from unbroken.adapters.sb3.source import TrainingSource
+from unbroken.adapters.sb3.stretches import Stretches
 from unbroken.adapters.sb3.training_loop import TrainingLoop
 from unbroken.adapters.sb3.upcoming import Evaluations
 from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.engine.held import Stretches
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
@@ -113,9 +113,6 @@ class Session:
         self._verbose = verbose
         self._engine: CheckpointEngine | None = None
         self._evaluations: Evaluations | None = None
-        self._evaluating: tuple[str, ...] = ()
-        """What the present step sets off, and since when the step is made."""
-        self._since = 0.0
         self._source: TrainingSource | None = None
         self._metrics: Metrics | None = None
         root = settings.overridden(os.environ).root
@@ -140,7 +137,7 @@ class Session:
     def called(self, n_calls: int) -> None:
         """The user's callback was called for the `n_calls`-th time."""
         if self._engine is not None and self._every_calls and n_calls % self._every_calls == 0:
-            self._engine.request_save(f"every {self._every_calls:,} calls", at_once=False)
+            self._engine.make_due(f"every {self._every_calls:,} calls")
 
     def request(self, reason: str) -> None:
         """Somebody asks for a save, from any thread. Where there is no engine, nothing was trained unsaved."""
@@ -183,37 +180,35 @@ class Session:
         engine, evaluations = self._engine, self._evaluations
         assert engine is not None
         assert evaluations is not None
-        self._step_is_over()
+        self._stretches.end()
         saved = engine.step(self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics)
         if saved and self._verbose > 1:
             self._say(f"unbroken: saving step {self._model.num_timesteps:,}")
-        self._evaluating = evaluations.coming()
-        if self._evaluating:
-            if not saved and any(map(self._stretches.is_long, self._evaluating)):
+        coming = evaluations.coming()
+        if coming:
+            if not saved and any(map(self._stretches.is_long, coming)):
                 self._hold(engine, position)
-            self._since = self._stretches.began()
+            self._stretches.begin(coming)
 
     @contextmanager
     def during(self, what: str, position: Position) -> Generator[None]:
         """Hold a copy of the state if `what` comes next and took longer than the grace the last time."""
         engine = self._engine
         assert engine is not None
-        self._step_is_over()
+        self._stretches.end()
         if self._stretches.is_long(what):
             self._hold(engine, position)
         else:
             engine.release()
-        with self._stretches.measured(what):
+        self._stretches.begin([what])
+        try:
             yield
+        finally:
+            self._stretches.end()
         engine.release()
 
     def _hold(self, engine: CheckpointEngine, position: Position) -> None:
         engine.hold(self._model.num_timesteps, episodes=position.episodes, metrics=self._metrics)
-
-    def _step_is_over(self) -> None:
-        for evaluation in self._evaluating:
-            self._stretches.ended(evaluation, self._since)
-        self._evaluating = ()
 
     def finished(self, position: Position) -> None:
         """Commit the end, unless it was an end already when this process came."""
@@ -221,16 +216,20 @@ class Session:
         _open.pop(self._key, None)
         assert engine is not None
         with engine:
-            if not self.loop.skipped:
-                engine.save(
-                    self._model.num_timesteps,
-                    reason="end of training",
-                    position="end",
-                    episodes=position.episodes,
-                    metrics=self._metrics,
-                )
-            # Not before: were the end lost, a further `learn()` would begin another training after it.
-            _finished[self._key] = _finished.get(self._key, 0) + 1
+            try:
+                if not self.loop.skipped:
+                    engine.save(
+                        self._model.num_timesteps,
+                        reason="end of training",
+                        position="end",
+                        episodes=position.episodes,
+                        metrics=self._metrics,
+                    )
+            finally:
+                # An error may be of a save before. Were the end lost, a further `learn()` would begin another
+                # training after it.
+                if self.loop.skipped or engine.is_finished:
+                    _finished[self._key] = _finished.get(self._key, 0) + 1
 
     def abandoned(self, error: BaseException) -> None:
         """Give the run back; what is being written is still written."""

@@ -1,0 +1,66 @@
+"""How an engine ends: closed by the script, by the end of a `with` block, or at the interpreter's exit.
+
+Invariant: an error of the training is never hidden by one of ours.
+
+Not promised: an end in order where the process is killed; the next start tells that it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from unbroken.errors import UnbrokenError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class EndsInOrder(ABC):
+    """What ends by `_end`, once, and only in the process that has begun it."""
+
+    @property
+    @abstractmethod
+    def _is_ours(self) -> bool:
+        """Whether there is something to end, and it is for this process to do."""
+
+    @abstractmethod
+    def _end(self, reason: str = "") -> None:
+        """Wait for the last save, note `reason` and give the run back. Raises as `close` does."""
+
+    def close(self) -> None:
+        """Wait for the last save, say that the run ended in order, and give it back.
+
+        The run is given back in any case.
+
+        Raises:
+            SaveFailed: the last save was not written, or the end of the run not noted.
+            Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
+        """
+        if self._is_ours:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except UnbrokenError as failure:
+            if error is None:
+                raise
+            # The error of the training is the one to see; ours is told beside it.
+            sys.stderr.write(f"unbroken: {failure}\n")
+
+    def _at_exit(self) -> None:
+        if not self._is_ours:
+            return
+        error = getattr(sys, "last_value", None)
+        try:
+            self._end("" if error is None else f"{type(error).__name__}: {error}"[:500])
+        except UnbrokenError as failure:
+            sys.stderr.write(f"unbroken: {failure}\n")

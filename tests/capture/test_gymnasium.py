@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +11,7 @@ from gymnasium import wrappers
 
 from unbroken.capture.environments import attach, env_policy
 from unbroken.errors import StateMismatch
+from unbroken.state.diff import compare
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
 from unbroken.testing.env_oracle import follow, three_way
@@ -77,6 +78,74 @@ def test_generators_of_spaces_come_back_and_stay_apart() -> None:
     drawn = other.unwrapped.np_random.bit_generator.state
     other.action_space.sample()
     assert other.unwrapped.np_random.bit_generator.state == drawn
+
+
+class Common(gym.Env[Any, Any]):
+    """What most people write: spaces in the body of the class."""
+
+    action_space = gym.spaces.Discrete(100)
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+
+
+class OfItsOwn(Common):
+    """One of its spaces stands on the class, one on the object."""
+
+    def __init__(self) -> None:
+        self.action_space = gym.spaces.Discrete(100)
+
+
+def test_spaces_of_a_class_come_back_and_stay_shared() -> None:
+    def state() -> dict[str, Any]:
+        return {"one": Common(), "other": Common(), "third": OfItsOwn()}
+
+    live = state()
+    for number, space in enumerate(
+        (Common.action_space, Common.observation_space, live["third"].action_space)
+    ):
+        space.seed(number)
+        space.sample()
+    snapshot = capture(live, env_policy())
+    expected = [(live[name].action_space.sample(), *live[name].observation_space.sample()) for name in live]
+    twin = state()
+    own = twin["third"].action_space
+    plan(snapshot, twin, env_policy()).apply()
+    assert compare(snapshot, capture(twin, env_policy())) == []
+    assert [
+        (twin[name].action_space.sample(), *twin[name].observation_space.sample()) for name in twin
+    ] == expected
+    assert twin["one"].action_space is twin["other"].action_space is Common.action_space
+    assert twin["third"].action_space is own
+    assert not {"action_space", "observation_space"} & vars(twin["one"]).keys()
+
+
+def test_spaces_that_a_class_remembers_for_its_agents_come_back() -> None:
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Pair(pettingzoo.ParallelEnv):  # type: ignore[misc, name-defined]
+        possible_agents: ClassVar[list[str]] = ["left", "right"]
+
+        @cache  # noqa: B019 - as PettingZoo's own guide has it
+        def action_space(self, agent: str) -> Any:
+            return gym.spaces.Discrete(100)
+
+        def observation_space(self, agent: str) -> Any:
+            return self.spaces[agent]
+
+        spaces: ClassVar[dict[str, Any]] = {agent: gym.spaces.Box(-1, 1) for agent in ("left", "right")}
+
+    def drawn(env: Any) -> list[Any]:
+        names = ("action_space", "observation_space")
+        return [np.asarray(getattr(env, n)(a).sample()).tolist() for n in names for a in env.possible_agents]
+
+    one, other = Pair(), Pair()
+    for number, agent in enumerate(Pair.possible_agents):
+        one.action_space(agent).seed(number)
+        one.observation_space(agent).seed(number)
+    drawn(one)
+    snapshot = capture({"env": one}, env_policy())
+    expected = drawn(one)
+    plan(snapshot, {"env": other}, env_policy()).apply()
+    assert drawn(other) == expected
 
 
 def test_a_vector_of_environments_goes_on() -> None:

@@ -128,6 +128,8 @@ def test_its_attributes_are_all_there_is(make: Callable[[], Any]) -> None:
         ("OnTheClass", "plain.OnTheClass.total"),
         ("OnTheModule", "plain._moves"),
         ("InAList", "plain._history"),
+        ("SpaceOnTheModule", "the next draw from action_space differs"),
+        ("SpaceOnTheModule", "plain._choices"),
         ("InAnotherModule", "counting.steps"),
         ("InItsRobotsClass", "plain.InItsRobotsClass.Arm.turns"),
         ("in_a_closure", "<count>"),

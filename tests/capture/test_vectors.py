@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -256,10 +257,10 @@ class Engine(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self) -> None:
-        self.state: Iterator[int] = iter(range(0))
+        self.state: Iterator[int] = iter(deque[int]())
 
     def put(self, at: int) -> None:
-        self.at, self.state = at, iter(range(at, 10_000))
+        self.at, self.state = at, iter(deque(range(at, 10_000)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         super().reset(seed=seed)

@@ -12,7 +12,14 @@ from .starts import Starts, Training, differing
 
 @pytest.mark.parametrize(
     "training",
-    [worlds.EpisodeIds, worlds.Integrator, worlds.Limited, worlds.Counted],
+    [
+        worlds.EpisodeIds,
+        worlds.Integrator,
+        worlds.OnTheClass,
+        worlds.OnTheClassInWorkers,
+        worlds.Limited,
+        worlds.Counted,
+    ],
     ids=lambda training: training.__name__,  # pyright: ignore[reportUnknownLambdaType]
 )
 def test_the_world_goes_on(training: type[Training], starts: Starts, tmp_path: Path) -> None:

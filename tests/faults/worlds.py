@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -67,7 +68,9 @@ class Walking(Training):
     def __init__(self, run: unbroken.Run) -> None:
         super().__init__(run)
         self.env = self.build()
-        self.env.action_space.seed(3)
+        for name in ("action_space", "observation_space", "single_action_space", "single_observation_space"):
+            if hasattr(self.env, name):  # a vector draws a generator for each from the system's entropy
+                getattr(self.env, name).seed(3)
         observation, _ = self.env.reset(seed=3)
         run.track(env=self.env)
         run.vars.seen = [np.asarray(observation).tolist()]
@@ -106,6 +109,61 @@ class Integrator(Walking):
 
     def chill(self) -> None:
         self.env.pid["integral"] = np.zeros(1)
+
+
+class Drawn(gym.Env[Any, Any]):
+    """Draws what it shows from spaces that stand on its class, one of them in a container."""
+
+    action_space = gym.spaces.Discrete(9)
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    goals: ClassVar[dict[str, Any]] = {"near": gym.spaces.Discrete(5), "far": gym.spaces.Discrete(50)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            for number, space in enumerate((self.action_space, self.observation_space, *self.goals.values())):
+                space.seed(seed + number)
+        self.goal, self.age = int(self.goals["far"].sample()), 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.age += 1
+        reward = float(self.goal + self.action_space.sample() + self.goals["near"].sample())
+        return self.observation_space.sample(), reward, self.age == 7, False, {}
+
+
+class OnTheClass(Walking):
+    """Spaces of the class, and so one for all of its environments: two of them take turns."""
+
+    def __init__(self, run: unbroken.Run) -> None:
+        super().__init__(run)
+        self.other = Drawn()
+        self.other.reset()
+        run.track(other=self.other)
+
+    def build(self) -> Any:
+        return Drawn()
+
+    def step(self, step: int) -> None:
+        super().step(step)
+        self.run.vars.seen = [*self.run.vars.seen, self.other.step(0)[1]]
+
+    def chill(self) -> None:
+        Drawn.action_space.seed(99)
+
+
+class DrawnInAWorker(Drawn):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            random.seed(seed)  # Python seeds it from the system's entropy in every process that is forked
+        return super().reset(seed=seed, options=options)
+
+
+class OnTheClassInWorkers(Walking):
+    """The same in processes of Gymnasium's, in each of which the class has spaces of its own."""
+
+    def build(self) -> Any:
+        return gym.vector.AsyncVectorEnv([DrawnInAWorker, DrawnInAWorker])
 
 
 class Limited(Walking):

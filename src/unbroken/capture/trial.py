@@ -1,9 +1,10 @@
 """The experiment behind a probe: does a restored environment go on as the original does?
 
 An environment is stepped into the middle of an episode and captured; it goes on, across resets; the state
-is restored, and the same actions are taken again. Every bit of what comes back has to agree. Comparing
-states would prove nothing: a copy that lies compares equal. What agrees here is tried once more in another
-process, where a handle, an address or an index into this one's memory leads nowhere.
+is restored, and the same actions are taken again. Every bit of what comes back has to agree, and so have the
+next draws from the spaces. Comparing states would prove nothing: a copy that lies compares equal. What agrees
+here is tried once more in another process, where a handle, an address or an index into this one's memory leads
+nowhere.
 
 The state is laid either over a second environment, which was elsewhere (`judge`), or over the same one
 (`judge_in_place`): what the restore does not reach has then moved on, and shows. What stands beside the
@@ -42,6 +43,7 @@ from unbroken.capture.tape import Witness
 from unbroken.errors import UnbrokenError
 from unbroken.state import diff
 from unbroken.state.graft import plan
+from unbroken.state.lookup import attributes_of, lookup
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Snapshot
 from unbroken.state.walk import capture
@@ -99,8 +101,9 @@ def _reset(env: Any, seed: int | None = None) -> str:
 
 
 def _follow(env: Any, actions: list[Any]) -> list[tuple[str, str]]:
-    """Step through the actions and return what came back, as (what, digest) in order."""
-    seen: list[tuple[str, str]] = []
+    """Step through the actions and return what came back, as (what, digest) in order, with draws from the spaces
+    before and after."""
+    seen = _draws(env, "next")
     for index, action in enumerate(actions):
         names = ("observation", "reward", "end of the episode", "truncation")
         result = env.step(copy.deepcopy(action))
@@ -110,7 +113,38 @@ def _follow(env: Any, actions: list[Any]) -> list[tuple[str, str]]:
             seen.append((f"{name} of step {index + 1}", witness.hexdigest()))
         if result[2] or result[3] or index in RESETS_AT:
             seen.append((f"observation after the reset at step {index + 1}", _reset(env)))
+    return [*seen, *_draws(env, "last")]
+
+
+def _draws(env: Any, which: str) -> list[tuple[str, str]]:
+    """Draw from each space of the environment and of its wrappers, which may share one."""
+    seen: list[tuple[str, str]] = []
+    for name, space in _spaces(env):
+        witness = Witness()
+        with suppress(
+            Exception
+        ):  # whatever a space of the program's own raises: then nobody can draw from it
+            witness.see(space.sample())
+        seen.append((f"{which} draw from {name}", witness.hexdigest()))
     return seen
+
+
+def _spaces(env: Any) -> list[tuple[str, Any]]:
+    """Return the spaces of an environment and of its wrappers, which may share one, each once."""
+    found: dict[int, tuple[str, Any]] = {}
+    for layer in chain(env):
+        for name in ("action_space", "observation_space"):
+            space: Any = getattr(layer, name, None)
+            if hasattr(space, "sample"):
+                found.setdefault(id(space), (name, space))
+    return list(found.values())
+
+
+def _seed_spaces(env: Any, seed: int) -> None:
+    """Give every space a generator: one that has none yet makes it at its first draw, of the system's entropy."""
+    for number, (_, space) in enumerate(_spaces(env)):
+        with suppress(Exception):  # see `_draws`
+            space.seed(seed + number)
 
 
 def _parting(expected: list[tuple[str, str]], found: list[tuple[str, str]]) -> str:
@@ -159,7 +193,7 @@ def repeat(make: Callable[[], Any], evidence: Evidence, clock: Clock | None = No
     """Lay what another process has captured over an environment that `make` builds; return what differs."""
     env = make()
     try:
-        env.action_space.seed(6)
+        _seed_spaces(env, 6)
         _reset(env, seed=12)
         return _repeated(env, evidence, clock)
     finally:
@@ -186,7 +220,7 @@ def _attributes(env: Any, rules: Policy) -> Snapshot:
     """Return all that the attributes of an environment show, whichever way it is captured."""
     base, plainly = list(chain(env))[-1], _unrecorded(rules)
     shown: dict[str, object] = {}
-    for name, value in vars(base).items():
+    for name, value in attributes_of(base, lookup(plainly).facts(type(base))).items():
         if name not in _ELSEWHERE:
             with suppress(Exception):  # what a foreign object raises: then it does not show
                 capture({name: value}, plainly)
@@ -220,7 +254,8 @@ def compare(make: Callable[[], Any], how: How, clock: Clock | None = None) -> Fi
     rules = policy()
     one, other = make(), make()
     try:
-        one.action_space.seed(5)
+        _seed_spaces(other, 6)
+        _seed_spaces(one, 5)
         _reset(one, seed=11)
         _reset(other, seed=12)
         for _ in range(3):
@@ -256,6 +291,7 @@ def compare_in_place(env: Any, how: How, clock: Clock) -> Finding:
     neighbours = Neighbours(chain(env), _unrecorded(rules))
     space = copy.deepcopy(env.action_space)
     space.seed(5)
+    _seed_spaces(env, 5)
     actions = [space.sample() for _ in range(BEFORE + AFTER)]
     attachment = put_in(env, Verdict(how))
     try:

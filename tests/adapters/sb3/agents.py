@@ -55,7 +55,7 @@ class Hidden(Tag):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trodden = iter(range(100_000))
+        self.trodden = (step for step in range(10_000))
 
     def step(self, actions: dict[str, Any]) -> Any:
         self.at["chaser"][0] += next(self.trodden)

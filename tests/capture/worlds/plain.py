@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Generator
 from time import time
-from typing import Any
+from typing import Any, ClassVar
 
 import counting  # type: ignore[import-not-found]
 import gymnasium as gym
@@ -178,15 +178,30 @@ def wrapped() -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(Noisy(Lists()), 9)
 
 
+class DrawsFromItsClass(Plain):
+    """Its spaces stand in the body of the class, as most people write them."""
+
+    action_space: Any = spaces.Discrete(2)
+    observation_space: Any = spaces.Box(-1e9, 1e9, (3,), np.float32)
+    goals: ClassVar[dict[str, Any]] = {"near": spaces.Discrete(5), "far": spaces.Discrete(50)}
+
+    def __init__(self) -> None:
+        self.x, self.age = 0.0, 0
+
+    def remembered(self) -> float:
+        return float(self.action_space.sample() + self.goals["far"].sample())
+
+
 EXACT = (
     Plain, Lists, Dicts, Arrays, Scalars, Deques, Objects, OwnGenerator, UnseededGenerator, LegacyGenerator,
-    GlobalGenerators, wrapped,
+    GlobalGenerators, DrawsFromItsClass, wrapped,
 )  # fmt: skip
 """Makers of environments whose attributes, with the generators of the process, are all there is."""
 
 
 _moves = 0
 _history: list[float] = []
+_choices: Any = spaces.Discrete(2)
 
 
 class OnTheClass(Plain):
@@ -213,6 +228,18 @@ class OnTheModule(Plain):
 class InAList(Plain):
     def move(self, action: Any) -> None:
         _history.append(self.x)
+
+
+class SpaceOnTheModule(Plain):
+    """Draws nothing itself; what the training draws from it does not come back."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-1e9, 1e9, (3,), np.float32)
+        self.x, self.age = 0.0, 0
+
+    @property
+    def action_space(self) -> Any:  # type: ignore[override]
+        return _choices
 
 
 class InAnotherModule(Plain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Hidden(Tag):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trodden = (step for step in range(10_000))
+        self.trodden = iter(deque(range(10_000)))
 
     def step(self, actions: dict[str, Any]) -> Any:
         self.at["chaser"][0] += next(self.trodden)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
+from unbroken.types import Fidelity
 
 
 def test_a_loop_inside_a_loop_is_refused_and_the_outer_one_goes_on(tmp_path: Path) -> None:
@@ -79,6 +81,77 @@ def test_what_is_declared_as_scratch_is_neither_saved_nor_named(tmp_path: Path) 
     places = " ".join(root for c in final_state(tmp_path / "run").components.values() for root in c.roots)
     assert "kept" in places
     assert "storage" not in places
+
+
+def test_code_that_changes_what_is_scratch_is_not_named_and_its_component_stays_exact(tmp_path: Path) -> None:
+    storage: list[Any] = []
+    other: list[Any] = []
+
+    class Acts:
+        def act(self) -> None:
+            storage.append(1)
+
+    class ActsOnAnother:
+        def act(self) -> None:
+            other.append(1)
+
+    for agent, named in ((Acts(), False), (ActsOnAnother(), True)):
+        run = unbroken.Run(tmp_path, job=type(agent).__name__, quiet=True)
+        run.track(agent=agent)
+        run.scratch(storage)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in run.steps(2):
+                storage.clear()
+                agent.act()
+        assert any(issubclass(one.category, unbroken.UncoveredWarning) for one in caught) == named
+        repository = Repository.open(tmp_path, type(agent).__name__)
+        told = {promise.fidelity for promise in repository.meta(repository.commits()[0]).fidelity.values()}
+        assert (Fidelity.NOT_CAPTURED in told) == named
+
+
+def test_scratch_holds_for_the_objects_themselves_and_not_for_what_they_lead_to(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    storage, inside = np.zeros(3), np.zeros(3)
+    view = storage[1:]  # the same memory
+    holder = [inside]
+    run.scratch(storage, holder)
+    steps = run.steps(1)
+    with pytest.warns(unbroken.UntrackedWarning, match="Not in the checkpoint: inside\\."):
+        next(steps)
+    view[:] = inside[1:] = 1.0
+
+
+def test_scratch_is_let_go_when_the_loop_has_begun(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    held = [np.zeros(3)]
+    alive = weakref.ref(held[0])
+    run.scratch(*held)
+    for _ in run.steps(1):
+        held.clear()
+        assert alive() is None
+
+
+def test_what_is_saved_cannot_be_scratch_and_scratch_comes_before_the_loop(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    kept, storage = np.zeros(3), np.zeros(3)
+    run.track(kept=kept)
+    with pytest.raises(ConfigError, match="kept is to be saved, and is named as scratch too"):
+        run.scratch(storage, kept)
+    run.track(storage=storage)  # nothing of the refused call has stayed
+    other = np.zeros(3)
+    run.scratch(other)
+    with pytest.raises(ConfigError, match="other is to be saved, and is named as scratch too"):
+        run.track(other=other)
+    with pytest.raises(ConfigError, match="A NoneType cannot be told from others"):
+        run.scratch(None)
+    run.vars.obs = other
+    with pytest.raises(ConfigError, match=r"vars\.obs is to be saved, and is named as scratch too"):
+        next(iter(run.steps(2)))
+    run.vars.obs = np.zeros(3)
+    for _ in run.steps(2):
+        with pytest.raises(ConfigError, match="before the loop"):
+            run.scratch(np.zeros(3))
 
 
 def test_a_pass_over_data_and_a_loader_with_a_generator_of_its_own_are_named(tmp_path: Path) -> None:

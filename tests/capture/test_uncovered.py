@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.capture.uncovered import UncoveredWarning, uncovered
+from unbroken.capture.uncovered import MOST_FUNCTIONS, UncoveredWarning, uncovered
 from unbroken.repo.repository import Repository
 from unbroken.state import walk
 from unbroken.types import Fidelity
@@ -97,6 +98,28 @@ class StepsOneOfItsClass:
         self.world.step(0)
 
 
+class Derived(KeepsInItsClass):
+    def act(self) -> None:
+        super().history[self.index() if self.history else 0] = 1
+
+    def index(self) -> int:
+        return 0
+
+
+class UsesWhatADerivedOneHas:
+    def act(self) -> None:
+        self.kept.append(1)  # type: ignore[attr-defined]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+
+
+class Has(UsesWhatADerivedOneHas):
+    kept: list[int] = []
+
+
+class Waits:
+    def act(self, other: object) -> bool:
+        return GENERATOR is other or WORLD is other
+
+
 class InAFunctionInside:
     def act(self) -> list[int]:
         return [RECENT.popleft() for _ in range(2)]
@@ -140,6 +163,8 @@ CHANGES = [
     (CountsInItsClass(), "assigns CountsInItsClass.total, an attribute of a class"),
     (KeepsInItsClass(), "changes KeepsInItsClass.history, an attribute of a class"),
     (StepsOneOfItsClass(), "acts on StepsOneOfItsClass.world, an attribute of a class"),
+    (Derived(), "changes KeepsInItsClass.history, an attribute of a class"),
+    (Has(), "changes Has.kept, an attribute of a class"),
     (InAFunctionInside(), "changes RECENT, a global of"),
     (BehindAProperty(), "changes RECENT, a global of"),
     (behind_a_variable(), "changes total, a variable of behind_a_variable"),
@@ -183,7 +208,7 @@ def schedule(initial: float) -> Callable[[float], float]:
 
 
 def test_what_is_read_or_captured_is_not_named() -> None:
-    assert found(mine=Reads(), rate=schedule(0.1)) == []
+    assert found(mine=[Reads(), Waits()], rate=schedule(0.1)) == []
     assert (
         found(mine=[Appends(), SetsAnItem(), Draws()], seen=SEEN, counts=COUNTS, kept=[GENERATOR, DICE]) == []
     )
@@ -245,3 +270,84 @@ def test_a_training_is_told_before_its_first_step_and_the_checkpoint_tells_it_to
     assert meta.fidelity["callbacks"].fidelity is Fidelity.NOT_CAPTURED
     assert any("changes seen" in note for note in meta.notes)
     assert any("mine.log" in note for note in meta.notes)
+
+
+ARMED: list[bool] = []
+
+
+def alarm(*_: object) -> Any:
+    if ARMED:
+        raise AssertionError("code of the program was run")
+
+
+class AlarmingMeta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        alarm()
+        return super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        alarm()
+        return super().__subclasscheck__(subclass)
+
+    def __getattribute__(cls, name: str) -> Any:
+        alarm()
+        return super().__getattribute__(name)
+
+
+class Alarming(metaclass=AlarmingMeta):
+    history: list[int] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        alarm()
+        return super().__getattribute__(name)
+
+    def act(self) -> None:
+        self.history.append(1)
+        SILENT.append(1)  # pyright: ignore[reportAttributeAccessIssue]
+        Alarming.history = []
+
+
+class Silent:
+    @property
+    def __class__(self) -> Any:
+        return alarm() or Silent
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None:
+        alarm()
+
+    def __getattr__(self, name: str) -> Any:
+        alarm()
+        raise AttributeError(name)
+
+
+SILENT = Silent()
+
+
+def test_nothing_of_the_program_is_run_to_find_it() -> None:
+    mine = Alarming()
+    walked = walk.walk({"mine": mine}, policy_of_loaded())
+    ARMED.append(True)
+    try:
+        told = [note.detail for note in uncovered(walked)]
+    finally:
+        ARMED.clear()
+    assert told == ["changes Alarming.history, an attribute of a class"]
+
+
+def with_methods(count: int) -> object:
+    """An object with so many methods, of which the last changes something."""
+    source = "\n".join(f"  def f{i}(self): pass" for i in range(count - 1))
+    space = {"__name__": __name__, "SEEN": SEEN}
+    exec(f"class Large:\n{source}\n  def last(self): SEEN.append(1)", space)
+    return space["Large"]()  # type: ignore[operator]
+
+
+def test_a_search_that_is_cut_short_says_so_and_one_that_is_not_does_not() -> None:
+    (named,) = found(mine=with_methods(MOST_FUNCTIONS))
+    assert "changes SEEN" in named
+    source = GraftSource({"mine": with_methods(MOST_FUNCTIONS + 1)}, policy_of_loaded())
+    with pytest.warns(UncoveredWarning, match="At mine only 2,000 functions of the program were searched"):
+        first = source.capture()
+    for snapshot in (first, source.capture()):
+        assert [note.kind for note in snapshot.notes] == ["cut short"]

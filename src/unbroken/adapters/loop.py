@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from unbroken.capture.process_group import unwrapped
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
@@ -28,6 +29,7 @@ from unbroken.engine.world import World
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
+from unbroken.state.nodes import PLAIN
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,6 +100,7 @@ class Run:
         self._steps: weakref.ref[Steps] | None = None
         """What the loop that the engine belongs to iterates over."""
         self._scratch: list[object] = []
+        """What the coming loop does not need back."""
         self._warned: set[str] = set()
 
     def track(self, **objects: object) -> None:
@@ -110,12 +113,41 @@ class Run:
         """
         if self._engine is not None:
             raise ConfigError("track() comes before the loop.", hint="Call it before run.steps().")
+        self._refuse_both(objects, self._scratch)
         self._tracked.add(objects)
 
     def scratch(self, *objects: object) -> None:
-        """Say of these that they need not come back: every iteration writes them before it reads them, as the
-        storage of one rollout. They are not saved, and no warning names them."""
+        """Say of these that the coming loop does not need them back: every iteration writes them before it reads
+        them, as the storage of one rollout. They are not saved, and no warning names them.
+
+        It holds for these objects themselves, not for others that they lead to, and for one loop: when that has
+        begun, they are let go.
+
+        Raises:
+            ConfigError: the loop has begun, one of them is tracked, or one is a plain value (a number, a string).
+        """
+        if self._engine is not None:
+            raise ConfigError("scratch() comes before the loop.", hint="Call it before run.steps().")
+        for value in objects:
+            if type(value) in PLAIN:
+                raise ConfigError(
+                    f"A {type(value).__name__} cannot be told from others like it.",
+                    hint="Give scratch() the objects that hold it; plain values need no word.",
+                )
+        self._refuse_both({**self._tracked.objects, **self._variables()}, objects)
         self._scratch.extend(objects)
+
+    def _variables(self) -> dict[str, object]:
+        return {f"vars.{name}": value for name, value in vars(self.vars).items()}
+
+    def _refuse_both(self, tracked: Mapping[str, object], scratch: Iterable[object]) -> None:
+        ends = {id(value) for one in scratch for value in (one, unwrapped(one))}
+        for name, value in tracked.items():
+            if id(value) in ends or id(unwrapped(value)) in ends:
+                raise ConfigError(
+                    f"{name} is to be saved, and is named as scratch too.",
+                    hint="Leave it out of run.scratch() if it has to come back; do not track it if it need not.",
+                )
 
     def steps(self, total: int) -> Iterator[int]:
         """Iterate over the steps that are left of `total`; what was saved comes back on entering.
@@ -213,13 +245,19 @@ class Run:
                 hint="Leave it by run.stop(), which ends it at the top of its next iteration. After an error begin"
                 " that loop anew: it goes on from its newest checkpoint.",
             )
+        self._refuse_both(self._variables(), self._scratch)  # which may have been set since
         self._counters.stopped = False
-        warn_of_untracked(frame, [self, *self._tracked.objects.values()], self._warned)
+        # By what is tracked, and not by this object, which leads to what is scratch.
+        warn_of_untracked(
+            frame, [self._tracked, *self._tracked.objects.values()], self._warned, self._scratch
+        )
         source = self._tracked.source()
+        source.scratch = self._scratch
         engine = CheckpointEngine(
             source, self.settings, segment=self._segments, world=source.among(self.world)
         )
         self.report = engine.resume()
+        self._scratch = []
         self._segments += 1
         self._engine = engine
         self._steps = steps

@@ -6,10 +6,12 @@ library: the methods of the objects that are captured, functions among them, and
 Named is what this code changes (`SEEN.append`, `global best`, `Mine.count += 1`), draws from or steps, and what
 no root leads to.
 
-Invariant: nothing is run and nothing is changed to find it.
+Invariant: nothing is run and nothing is changed to find it, not even what a class has put in the place of
+`__class__`, `__dict__` or `isinstance`.
 
 Not promised: what code does under a name made at run time; code of environments, which the probe tries out; a
-constant that is only read is no state, whatever it is.
+constant that is only read is no state, whatever it is; functions behind the first `MOST_FUNCTIONS`, and then
+that is said.
 """
 
 from __future__ import annotations
@@ -22,17 +24,20 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, Use, uses
+from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, uses
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
 
 KIND = "not captured"
+CUT_SHORT = "cut short"
+"""Kind of the note that says that not everything was looked at."""
 SHOWN = 10
 MOST_FUNCTIONS = 2000
+"""So many functions of the program are looked at."""
 
 CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
@@ -62,24 +67,30 @@ class UncoveredWarning(UserWarning):
     @classmethod
     def of(cls, notes: Iterable[Note]) -> UncoveredWarning:
         """Return the warning that names it."""
-        told = list(dict.fromkeys(f"{note.place}: {note.detail}" for note in notes))
+        lost = list(notes)
+        cut = [f"At {note.place} {note.detail}." for note in lost if note.kind == CUT_SHORT]
+        told = list(dict.fromkeys(f"{note.place}: {note.detail}" for note in lost if note.kind != CUT_SHORT))
         more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-        return cls(
-            f"Not in the checkpoint: {'; '.join(told[:SHOWN])}{more}. A resumed run starts them anew. Keep what has"
-            " to come back in an attribute of a callback or of another object that is saved."
-        )
+        if told:
+            cut.insert(
+                0,
+                f"Not in the checkpoint: {'; '.join(told[:SHOWN])}{more}. A resumed run starts them anew. Keep what has"
+                " to come back in an attribute of a callback or of another object that is saved.",
+            )
+        return cls(" ".join(cut))
 
 
 def warn_of(notes: Iterable[Note]) -> None:
     """Name what no checkpoint has; nothing where that is nothing."""
-    lost = [note for note in notes if note.kind in (KIND, "outside")]
+    lost = [note for note in notes if note.kind in (KIND, "outside", CUT_SHORT)]
     if lost:
         warnings.warn(UncoveredWarning.of(lost), stacklevel=2)
 
 
-def uncovered(walk: Walk) -> list[Note]:
-    """Return a note on each thing that the code of the captured objects changes and that was not captured."""
-    search = _Search({id(value) for value in walk.met()})
+def uncovered(walk: Walk, scratch: Iterable[object] = ()) -> list[Note]:
+    """Return a note on each thing that the code of the captured objects changes and that was not captured, and
+    one where not all code was looked at. `scratch`: what need not be captured."""
+    search = _Search({id(value) for value in walk.met()}, frozenset(map(id, scratch)))
     for value, place in walk.places():
         search.at(value, place)
     return search.run()
@@ -111,28 +122,33 @@ class _Code:
 class _Search:
     known: set[int]
     """Identities of everything that is captured."""
+    scratch: frozenset[int]
+    """Identities of what nobody needs again."""
     queue: deque[_Code] = field(default_factory=deque[_Code])
     own: dict[type, set[str]] = field(default_factory=dict[type, set[str]])
     """Classes of the program, with the attributes that objects of theirs have for themselves."""
     _kinds: set[type] = field(default_factory=set[type])
+    _lines: dict[type, tuple[list[type], list[type]]] = field(
+        default_factory=dict[type, "tuple[list[type], list[type]]"]
+    )
     _seen: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     _found: dict[str, Note] = field(default_factory=dict[str, Note])
 
     def at(self, value: object, place: Any) -> None:
         kind = type(value)
-        if isinstance(value, types.FunctionType):
-            if is_program(value.__module__):
-                self.queue.append(_Code.of(value, place(), has_cells=True))
+        if (function := _function(value)) is not None:
+            if is_program(function.__module__):
+                self.queue.append(_Code.of(function, place(), has_cells=True))
             return
         if kind not in self._kinds:
             self._kinds.add(kind)
-            own = () if _is_kind(value, "gymnasium", "Env") else kind.__mro__
+            own = () if _is_kind(value, "gymnasium", "Env") else _line(kind)
             for cls in own:
-                if is_program(cls.__module__):
+                if is_program(_of_class(cls, "__module__")):
                     self.own[kind] = set()
                     self.queue += [_Code.of(f, place(), owner=cls) for f in functions_of(cls)]
         if kind in self.own:
-            self.own[kind].update(getattr(value, "__dict__", ()))
+            self.own[kind].update(_attributes(value))
 
     def run(self) -> list[Note]:
         while self.queue and len(self._seen) < MOST_FUNCTIONS:
@@ -141,7 +157,12 @@ class _Search:
             if key not in self._seen:
                 self._seen.add(key)
                 self._look(code)
-        return list(self._found.values())
+        left = next((code for code in self.queue if (id(code.code), id(code.owner)) not in self._seen), None)
+        notes = list(self._found.values())
+        if left is not None:
+            only = f"only {MOST_FUNCTIONS:,} functions of the program were searched for what they change beside the state"
+            notes.append(Note(CUT_SHORT, left.place, f"{only}; what others change is not named"))
+        return notes
 
     def _look(self, code: _Code) -> None:
         for use in uses(code.code):
@@ -153,13 +174,18 @@ class _Search:
                 self._attribute(code, use, code.owner)
 
     def _global(self, code: _Code, use: Use, value: object) -> None:
-        if isinstance(value, types.FunctionType) and is_program(value.__module__):
-            self.queue.append(_Code.of(value, code.place))
-        elif isinstance(value, type):
-            if use.act == ASSIGNED and is_program(value.__module__):
-                self._tell(
-                    code, "assigns", f"{value.__qualname__}.{use.attribute}", "an attribute of a class"
-                )
+        if (function := _function(value)) is not None and is_program(function.__module__):
+            self.queue.append(_Code.of(function, code.place))
+        elif (cls := _class(value)) is not None:
+            scratch = id(_of_class(cls, "__dict__").get(use.attribute)) in self.scratch
+            if (
+                use.act == ASSIGNED
+                and use.attribute
+                and not scratch
+                and is_program(_of_class(cls, "__module__"))
+            ):
+                name = f"{_of_class(cls, '__qualname__')}.{use.attribute}"
+                self._tell(code, "assigns", name, "an attribute of a class")
         elif does := self._changed(use, value):
             self._tell(code, does, use.name, f"a global of {code.space.get('__name__', '?')}")
 
@@ -174,23 +200,30 @@ class _Search:
 
     def _attribute(self, code: _Code, use: Use, owner: type) -> None:
         """Something was done with an attribute of some object: is it one that only the class has?"""
-        if any(use.name in names for kind, names in self.own.items() if issubclass(kind, owner)):
+        if owner not in self._lines:
+            kinds = [kind for kind in self.own if owner in _line(kind)]
+            every = dict.fromkeys(cls for kind in kinds for cls in _line(kind))
+            self._lines[owner] = kinds, [cls for cls in every if is_program(_of_class(cls, "__module__"))]
+        kinds, classes = self._lines[owner]
+        if any(use.name in self.own[kind] for kind in kinds):
             return
-        value = vars(owner).get(use.name)
+        holder = next((cls for cls in classes if use.name in _of_class(cls, "__dict__")), owner)
+        value = _of_class(holder, "__dict__").get(use.name)
         plain = use.act == ASSIGNED and not use.attribute  # of the object itself, not of its class
         if value is not None and not plain and (does := self._changed(use, value)):
-            self._tell(code, does, f"{owner.__qualname__}.{use.name}", "an attribute of a class")
+            name = f"{_of_class(holder, '__qualname__')}.{use.name}"
+            self._tell(code, does, name, "an attribute of a class")
 
     def _changed(self, use: Use, value: object) -> str:
         """Return the word for what code does that uses a value so; empty if that changes nothing, or it is captured."""
-        if id(value) in self.known and use.act != ASSIGNED:
+        if id(value) in self.scratch or use.act == READ or (id(value) in self.known and use.act != ASSIGNED):
             return ""
         if use.act == ASSIGNED and use.attribute == "":
-            plain = value is None or isinstance(value, (bool, int, float, str, tuple, *CONTAINERS))
+            plain = value is None or _is_a(value, (bool, int, float, str, tuple, *CONTAINERS))
             return "assigns" if plain or _is_kind(value, "torch", "Tensor") else ""
-        if isinstance(value, GENERATORS) or _is_kind(value, "torch", "Generator"):
+        if _is_a(value, GENERATORS) or _is_kind(value, "torch", "Generator"):
             return "draws from"
-        if isinstance(value, CONTAINERS) or _is_kind(value, "torch", "Tensor"):
+        if _is_a(value, CONTAINERS) or _is_kind(value, "torch", "Tensor"):
             return "changes" if use.act == CHANGED or use.attribute in _CHANGES else ""
         for (module, name), methods in _DOES.items():
             if _is_kind(value, module, name) and (use.attribute in methods or use.act == PASSED):
@@ -203,25 +236,34 @@ class _Search:
 
 def functions_of(cls: type) -> Iterator[types.FunctionType]:
     """Yield the functions that a class itself defines, those behind properties and class methods too."""
-    for value in vars(cls).values():
+    for value in _of_class(cls, "__dict__").values():
         parts: tuple[object, ...] = (value,)
-        if isinstance(value, property):
-            parts = (value.fget, value.fset)
-        elif isinstance(value, (staticmethod, classmethod)):
-            parts = (value.__func__,)  # pyright: ignore[reportUnknownMemberType]
+        for kind, names in _AROUND_FUNCTIONS:
+            if _is_a(value, (kind,)):
+                # By the slot itself: a class derived from it may do anything under that name.
+                parts = tuple(_of_class(kind, "__dict__")[name].__get__(value) for name in names)
         for part in parts:
-            if isinstance(part, types.FunctionType):
-                yield part
+            if (function := _function(part)) is not None:
+                yield function
 
 
-def is_program(module: str | None) -> bool:
-    """Whether a module is part of the program, and of no library that is installed."""
+_AROUND_FUNCTIONS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (property, ("fget", "fset", "fdel")),
+    (staticmethod, ("__func__",)),
+    (classmethod, ("__func__",)),
+)
+
+
+def is_program(module: object) -> bool:
+    """Whether this is the name of a module of the program, and of no library that is installed."""
     if module == "__main__":
         return True
-    top = (module or "builtins").partition(".")[0]
+    if type(module) is not str:
+        return False
+    top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "unbroken":
         return False
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    file = _attributes(sys.modules.get(module)).get("__file__")
     return isinstance(file, str) and not file.startswith(_LIBRARIES) and "site-packages" not in file
 
 
@@ -236,4 +278,38 @@ _LIBRARIES = _libraries()
 def _is_kind(value: object, module: str, name: str) -> bool:
     """Whether a value is of a class of a framework, which is not imported to find out."""
     kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
+    return isinstance(kind, type) and _is_a(value, (kind,))
+
+
+def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is of one of these classes: `isinstance` asks the value, and the class, which may run."""
+    line = _line(type(value))
+    return any(kind in line for kind in kinds)
+
+
+def _function(value: object) -> types.FunctionType | None:
+    return value if type(value) is types.FunctionType else None
+
+
+def _class(value: object) -> type | None:
+    return cast("type", value) if _is_a(value, (type,)) else None
+
+
+def _line(cls: type) -> tuple[type, ...]:
+    """Return a class and those that it is derived from."""
+    line: tuple[type, ...] = _of_class(cls, "__mro__")
+    return line
+
+
+def _of_class(cls: type, name: str) -> Any:
+    """Return what `type` itself holds of a class, whatever its own class does under that name."""
+    return type.__getattribute__(cls, name)
+
+
+def _attributes(value: object) -> Mapping[str, Any]:
+    """Return what stands in an object itself, whatever its class does under the name `__dict__`."""
+    for cls in _line(type(value)):
+        slot = _of_class(cls, "__dict__").get("__dict__")
+        if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return cast("Mapping[str, Any]", slot.__get__(value))
+    return {}

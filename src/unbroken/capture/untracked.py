@@ -39,14 +39,20 @@ class UntrackedWarning(UserWarning):
     """A loop has state that no checkpoint brings back."""
 
 
-def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> list[str]:
-    """Return the names of variables that hold state which no tracked object leads to, sorted."""
+def untracked(
+    variables: Mapping[str, object], tracked: Iterable[object], scratch: Iterable[object] = ()
+) -> list[str]:
+    """Return the names of variables that hold state which no tracked object leads to, sorted. `scratch`: what
+    need not come back; that holds for these objects and for views of them, and not for what they lead to."""
     kinds, loaders = _loaded(_KINDS), _loaded([_LOADERS])
+    ended = set(map(id, scratch))
     suspects = {
         name: value
         for name, value in variables.items()
         if not name.startswith("__")
         and (isinstance(value, (*kinds, *loaders)) or type(value) is deque)
+        and id(value) not in ended
+        and id(getattr(value, "base", value)) not in ended
         and getattr(value, "grad_fn", None) is None  # a loss of the loop before: nothing carries it on
     }
     if not suspects:
@@ -61,9 +67,11 @@ def untracked(variables: Mapping[str, object], tracked: Iterable[object]) -> lis
     )
 
 
-def warn_of_untracked(frame: FrameType, tracked: Iterable[object], known: set[str]) -> None:
+def warn_of_untracked(
+    frame: FrameType, tracked: Iterable[object], known: set[str], scratch: Iterable[object] = ()
+) -> None:
     """Name what the loop in `frame` keeps in its variables and does not track; each name once, by `known`."""
-    new = [name for name in untracked(frame.f_locals, tracked) if name not in known]
+    new = [name for name in untracked(frame.f_locals, tracked, scratch) if name not in known]
     if not new:
         return
     known.update(new)

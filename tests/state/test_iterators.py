@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.state.values import ENCODINGS, POLICY, restored
+from unbroken.capture.tracked import Tracked
+from unbroken.errors import ConfigError
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
@@ -221,6 +223,12 @@ def test_one_that_its_own_list_holds_goes_on(encoding: str) -> None:
     back = restored(encoding, state(1), state(0))
     assert back["items"][2] == (back["it"],)
     assert list(back["it"]) == [2, (back["it"],)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_is_kept_in_a_variable_and_not_tracked_by_itself(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"ids is a .* cannot be changed in place"):
+        Tracked().add({"ids": KINDS[name]()})
 
 
 def test_a_list_that_has_become_shorter_is_named() -> None:

@@ -22,7 +22,8 @@ from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine import changes
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
-from unbroken.state import walk
+from unbroken.state import iterators, walk
+from unbroken.state.iterators import is_made_anew
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, class_name
 from unbroken.state.policy import Codec, Policy
@@ -79,12 +80,13 @@ class Tracked:
         """Track these objects.
 
         Raises:
-            ConfigError: a name is taken, or a value cannot be changed in place (a number, a string).
+            ConfigError: a name is taken, or a value cannot be changed in place (a number, a string, an iterator).
         """
         for name, value in objects.items():
             if name in RESERVED or name in self.objects:
                 raise ConfigError(f"{name!r} is tracked already.", hint="Choose another name.")
-            if type(value) in PLAIN or isinstance(value, (tuple, frozenset, bytes)):
+            plain = type(value) in PLAIN or isinstance(value, (tuple, frozenset, bytes))
+            if plain or is_made_anew(iterators.CODECS.get(class_name(type(value)))):
                 raise ConfigError(
                     f"{name} is a {type(value).__name__}, which cannot be changed in place.",
                     hint=f"Keep it in run.vars.{name}.",

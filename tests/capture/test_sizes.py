@@ -63,13 +63,13 @@ def test_another_number_is_refused_by_name(build: Build, before: int, after: int
     assert list(caught.value.differences) == [
         (
             f"env/num_envs: {before} environments were saved and the program has {after};"
-            ' allow_changed={"num_envs"} keeps those that the script has built.'
+            ' allow_changed={"n_envs"} keeps those that the script has built.'
         )
     ]
     assert np.array_equal(again.net.weight.detach().numpy(), untouched)
 
 
-@pytest.mark.parametrize("allowed", ["num_envs", "env", "env/num_envs"])
+@pytest.mark.parametrize("allowed", ["num_envs", "n_envs", "env", "env/num_envs", "env/n_envs"])
 @pytest.mark.parametrize("build", [bare, wrapped])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_where_it_is_allowed_the_vector_stays_as_built_and_all_else_comes_back(
@@ -98,3 +98,68 @@ def test_an_allowed_number_that_did_not_change_costs_nothing(tmp_path: Path) -> 
     undisturbed.train(40)
     assert again.run.report is not None and again.run.report.inexact == ()
     assert np.array_equal(again.run.vars.obs, undisturbed.run.vars.obs)
+
+
+class Agent:
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.steps = 0
+
+
+def in_the_variables(run: unbroken.Run, env: Any) -> None:
+    run.vars.env = env
+
+
+def in_a_list(run: unbroken.Run, env: Any) -> None:
+    run.track(envs=[env])
+
+
+def in_an_object(run: unbroken.Run, env: Any) -> None:
+    run.track(agent=Agent(env))
+
+
+def as_itself_and_in_an_object(run: unbroken.Run, env: Any) -> None:
+    run.track(agent=Agent(env), vector=env)
+
+
+def beginning(root: Path, put: Callable[[unbroken.Run, Any], None], env: Any, **options: Any) -> Any:
+    """Return a run that has ended, and the weights in its first iteration, each of which adds one to them."""
+    run = unbroken.Run(root, every=10, quiet=True, **options)
+    weights = np.zeros(3)
+    run.track(weights=weights)
+    put(run, env)
+    env.reset(seed=5)
+    env.action_space.seed(5)
+    first: list[Any] = []
+    for _ in run.steps(3 if not options else 6):
+        first.append(weights.copy())
+        weights += 1.0
+        env.step(np.zeros(env.num_envs, np.int64))
+    return run, first[0]
+
+
+@pytest.mark.parametrize("build", [bare, wrapped])
+@pytest.mark.parametrize(
+    ("put", "place"),
+    [
+        (in_the_variables, "vars/env"),
+        (in_a_list, "envs/0"),
+        (in_an_object, "agent/env"),
+        (as_itself_and_in_an_object, "agent/env"),
+    ],
+)
+def test_a_vector_of_another_number_is_found_wherever_it_stands(
+    build: Build, put: Callable[[unbroken.Run, Any], None], place: str, tmp_path: Path
+) -> None:
+    beginning(tmp_path, put, build(2))
+    with pytest.raises(StateMismatch) as caught:
+        beginning(tmp_path, put, build(3))
+    assert list(caught.value.differences) == [
+        (
+            f"{place}/num_envs: 2 environments were saved and the program has 3;"
+            ' allow_changed={"n_envs"} keeps those that the script has built.'
+        )
+    ]
+    run, first = beginning(tmp_path, put, build(3), allow_changed={"n_envs"})
+    assert first.tolist() == [3.0, 3.0, 3.0]
+    assert run.report.inexact == (f"{place}/num_envs: kept as built",)

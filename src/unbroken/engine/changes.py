@@ -215,6 +215,19 @@ def _behind_references(before: _Side, after: _Side) -> set[str]:
     return found
 
 
+ALIKE = (frozenset({"n_envs", "num_envs"}),)
+"""Names that frameworks have for the same setting; a person may use any of them."""
+
+
+def every_name(names: Collection[str]) -> frozenset[str]:
+    """Return `names`, each with the others that mean the same."""
+    found = set(names)
+    for name in names:
+        above, slash, last = name.rpartition("/")
+        found |= {f"{above}{slash}{other}" for alike in ALIKE if last in alike for other in alike}
+    return frozenset(found)
+
+
 def named(change: Change, names: Collection[str]) -> bool:
     """Return whether a person means this change: by its name, its place or a place above it."""
     return change.name in names or any(place in names for place in (change.place, *_ancestors(change.place)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.engine.changes import Change, KnowsCauses, Verdict, find_changes, named, within
+from unbroken.engine.changes import Change, KnowsCauses, Verdict, every_name, find_changes, named, within
 from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
 from unbroken.engine.wording import (
     Reword,
@@ -133,6 +133,7 @@ def restore(
         CorruptObject: the document contradicts itself; nothing was touched.
         RestoreFailed: writing failed, or the result is not what was saved.
     """
+    allowed = every_name(allowed)
     saved.adoptable = saved.recheck is not None
     changes: Sequence[Change] = find_changes(birth, now, saved) if birth is not None else ()
     if isinstance(source, KnowsCauses):

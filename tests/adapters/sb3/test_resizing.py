@@ -357,6 +357,12 @@ def test_the_refusal_names_what_lets_the_change_pass_and_that_does(tmp_path: Pat
     assert ours.report is not None and CHANGED.format(2, 3) in ours.report.changes
 
 
+def test_the_name_that_gymnasium_has_for_the_number_lets_it_pass_too(tmp_path: Path) -> None:
+    cut(tmp_path, sac(2), 45)
+    ours = go_on(tmp_path, sac(3), 200, allow_changed={"num_envs"})
+    assert ours.report is not None and CHANGED.format(2, 3) in ours.report.changes
+
+
 def test_another_number_lets_no_other_change_pass(tmp_path: Path) -> None:
     cut(tmp_path, ppo(2), 45)
     with pytest.raises(StateMismatch) as caught:

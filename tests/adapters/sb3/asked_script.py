@@ -21,14 +21,15 @@ import numpy as np
 import torch
 from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
+from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.logger import KVWriter, Logger, configure
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
-from tests.adapters.sb3.trainings import small
+from tests.adapters.sb3.trainings import bits, dqn_her, small
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.sb3 import CheckpointCallback
 
@@ -40,6 +41,8 @@ class Cluster:
         self.at = 0
         self.calls = 0
         self.ours: CheckpointCallback | None = None
+        self.files = ""
+        """Where a training writes everything but its checkpoints, if it writes anything."""
 
     def look(self) -> bool:
         self.calls += 1
@@ -133,6 +136,37 @@ def evaluated() -> tuple[Any, list[BaseCallback]]:
     return PPO("MlpPolicy", env, **rollouts()), [EveryNTimesteps(46, evaluation)]
 
 
+def evaluates(kind: type[Any], env: Any) -> EvalCallback:
+    """Return a callback that leaves files, and asks and dies at the end of an evaluation."""
+    env.seed(77)
+    found: EvalCallback = kind(
+        env, eval_freq=23, n_eval_episodes=3, callback_after_eval=Asks(), deterministic=False, verbose=0,
+        log_path=CLUSTER.files, best_model_save_path=CLUSTER.files, warn=False,
+    )  # fmt: skip
+    return found
+
+
+def evaluated_in_workers() -> tuple[Any, list[BaseCallback]]:
+    test = make_vec_env(
+        "CartPole-v1", n_envs=2, seed=77, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}
+    )
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), **rollouts())
+    return model, [evaluates(EvalCallback, test)]
+
+
+def evaluated_with_masks() -> tuple[Any, list[BaseCallback]]:
+    options = {"dim": 20, "n_invalid_actions": 10}
+    env, test = (
+        make_vec_env(InvalidActionEnvDiscrete, n_envs=n, seed=seed, env_kwargs=options)
+        for n, seed in ((2, 0), (1, 77))
+    )
+    return MaskablePPO("MlpPolicy", env, **rollouts()), [evaluates(MaskableEvalCallback, test)]
+
+
+def evaluated_her() -> tuple[Any, list[BaseCallback]]:
+    return dqn_her(), [evaluates(EvalCallback, bits(1))]
+
+
 def ars() -> tuple[Any, list[BaseCallback]]:
     env = VecNormalize(make_vec_env("CartPole-v1", n_envs=2, seed=0))
     schedule = _falling
@@ -179,12 +213,13 @@ def weights(model: Any) -> dict[str, str]:
 
 def draws(model: Any) -> dict[str, Any]:
     observations = model.env.reset()
+    parts = observations if isinstance(observations, dict) else {"": observations}
     return {
         "python": random.random(),
         "numpy": np.random.random(),  # noqa: NPY002 - the global generator is what is asked
         "torch": torch.rand(1).item(),
         "action": np.asarray(model.action_space.sample()).tolist(),
-        "reset": observations.tolist(),
+        "reset": {key: part.tolist() for key, part in parts.items()},
     }
 
 
@@ -201,12 +236,16 @@ def train(order: Mapping[str, Any]) -> None:
     gymnasium.logger.min_level = gymnasium.logger.ERROR
     torch.set_num_threads(1)
     leave_cold(order.get("cold", []))
+    CLUSTER.files = order["files"]
     model, callbacks = globals()[order["case"]]()
     ours = CheckpointCallback(
         order.get("save_freq", 10**6), order["root"], "job", grace=order.get("grace", 0)
     )
     CLUSTER.at, CLUSTER.ours = order.get("ask", 0), ours
-    model.set_logger(Logger(folder=None, output_formats=[Rows(order["rows"])]))
+    if order.get("logs"):
+        model.set_logger(configure(order["files"], ["csv", "json", "log"]))
+    else:
+        model.set_logger(Logger(folder=None, output_formats=[Rows(order["rows"])]))
     model.learn(order["steps"], callback=[ours, *callbacks], log_interval=order.get("log_interval", 2))
     result = {"weights": weights(model), "draws": draws(model), "steps": model.num_timesteps}
     Path(order["out"]).write_text(json.dumps(result))

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from stable_baselines3.common.save_util import load_from_zip_file
 
 from unbroken.repo.repository import Repository
 
 from .asked import Case, Interpreter, check, three_runs
+from .test_around import cells, logged
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,39 @@ def test_asked_for_inside_an_evaluation_the_step_is_done_again(
     repository = Repository.open(tmp_path / "R", "job")
     (asked,) = [commit for commit in repository.commits() if commit.step == case.at]
     assert repository.meta(asked).reason == "the cluster asks"
+
+
+EVALUATED = [
+    pytest.param("evaluated_in_workers", "EvalCallback", id="workers"),
+    pytest.param("evaluated_with_masks", "MaskableEvalCallback", id="masks", marks=pytest.mark.exactness),
+    pytest.param("evaluated_her", "EvalCallback", id="her"),
+]
+
+
+@pytest.mark.parametrize(("name", "callback"), EVALUATED)
+def test_an_evaluation_that_is_done_again_leaves_nothing_twice(
+    name: str, callback: str, first: Interpreter, second: Interpreter, tmp_path: Path
+) -> None:
+    # The third evaluation comes after the step from 136 to 138; its row, scores and best model were written.
+    cold = (f"callbacks/{callback}/eval_env", "model/_last_obs")
+    case = Case(name, 192, 3, cold, 136, {"logs": True})
+    check(three_runs(case, first, second, tmp_path), case)
+    expected, resumed, forgot = (left_in(tmp_path / f"{run}.files") for run in "URC")
+    assert resumed == expected
+    assert len(expected["scores"]["timesteps"]) >= 4
+    assert len(expected["rows"]) >= 4
+    if name != "evaluated_her":  # whose evaluations all fail, in whatever world
+        assert forgot["scores"] != expected["scores"]
+
+
+def left_in(folder: Path) -> dict[str, Any]:
+    with np.load(folder / "evaluations.npz") as scores:
+        found: dict[str, Any] = {"scores": {key: scores[key].tolist() for key in scores.files}}
+    data, tensors, _ = load_from_zip_file(folder / "best_model.zip", device="cpu")
+    assert data is not None and tensors is not None
+    networks: Any = tensors["policy"]
+    policy = {name: tensor.numpy().tobytes() for name, tensor in networks.items()}
+    found["best"] = policy, data["num_timesteps"]
+    found["rows"] = logged(folder / "progress.csv")
+    found["more rows"] = logged(folder / "progress.json"), cells(folder / "log.txt")
+    return found

@@ -40,6 +40,16 @@ class Fidelity(str, Enum):
     NOT_CAPTURED = "not captured"
 
 
+class How(str, Enum):
+    """The way in which an environment's state is kept, in the words that a start, `show` and the docs have for it."""
+
+    STRUCTURAL = "its attributes"
+    CAPTURER = "a capturer for its simulator"
+    REPLAY = "action replay since the last reset"
+    WHOLE_REPLAY = "action replay since its construction"
+    NOTHING = "nothing"
+
+
 class Promising(Protocol):
     """Anything that promises a fidelity."""
 

@@ -22,6 +22,7 @@ from unbroken.format.layout import document
 from unbroken.format.meta import ComponentCost
 from unbroken.format.pack import decode_index
 from unbroken.repo.repository import Repository
+from unbroken.types import How
 
 NBYTES = 24_000
 
@@ -108,8 +109,9 @@ def test_what_nobody_counted_is_not_shown_as_nothing(
     ("kind", "way"),
     [
         ("CartPole-v1", "its attributes"),
-        ("LunarLander-v3", "action replay"),
-        ("Hopper-v5", "a copy of its simulator"),
+        ("LunarLander-v3", "action replay since the last reset"),
+        ("BipedalWalker-v3", "action replay since its construction"),
+        ("Hopper-v5", "a capturer for its simulator"),
     ],
 )
 def test_show_tells_by_which_way_environments_were_captured(tmp_path: Path, kind: str, way: str) -> None:
@@ -119,6 +121,7 @@ def test_show_tells_by_which_way_environments_were_captured(tmp_path: Path, kind
     run.track(envs=envs)
     for _ in run.steps(1):
         pass
+    assert way in {how.value for how in How}  # as a start says it
     told = unbroken("show", "run", "--json", cwd=tmp_path).json["environments"]
     assert [(one["way"], one["where"], one["count"]) for one in told] == [(way, "here", 2)]
     assert way in unbroken("show", "run", cwd=tmp_path).out

@@ -12,23 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Protocol
 
 from unbroken.capture import ale, box2d_world, gymnasium, mujoco, numpy_random, registry, replay
 from unbroken.capture.replay_cost import about
 from unbroken.state.policy import Policy
 from unbroken.types import Fidelity
-
-
-class How(str, Enum):
-    """The way in which an environment's state is kept."""
-
-    STRUCTURAL = "its attributes"
-    CAPTURER = "a capturer for its simulator"
-    REPLAY = "action replay since the last reset"
-    WHOLE_REPLAY = "action replay since its construction"
-    NOTHING = "nothing"
+from unbroken.types import How as How  # noqa: PLC0414 - it belongs to a verdict, and is taken from here
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,11 @@ class Recorder:
         return len(self._tape.actions)
 
     @property
+    def since_construction(self) -> bool:
+        """Whether a restore would replay everything since the environment was built."""
+        return self._tape.whole
+
+    @property
     def inexact(self) -> str:
         """Why a restore of this moment would be approximate; empty if it is exact."""
         return self.unknown or self.approximate
@@ -382,7 +387,7 @@ class ReplayCaptor:
             header, actions = recorder.write()
         except Unrecordable as error:
             walk.note("approximate", f"{type(obj).__qualname__} cannot be recorded: {error}.")
-            return {"replay": None, "unknown": str(error)}
+            return {"replay": None, "unknown": str(error), "whole": recorder.since_construction}
         b, inline = walk.pack(actions)
         at, text = walk.pack(np.frombuffer(header.encode(), np.uint8))
         return {
@@ -390,6 +395,7 @@ class ReplayCaptor:
             "replay": Bytes(b=at, v=text),
             "actions": Array(d="|u1", s=(len(actions),), b=b, data=inline),
             "unknown": recorder.unknown,
+            "whole": recorder.since_construction,
         }
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
@@ -402,7 +408,7 @@ class ReplayCaptor:
             graft.note_at(
                 "<replay>", "lost", f"the episode could not be recorded ({unknown}) and starts anew."
             )
-            for follows in ("<actions>", "<unknown>"):
+            for follows in ("<actions>", "<unknown>", "<whole>"):
                 graft.note_at(follows, "kept", "belongs to the new episode.")
         elif not isinstance(header, Bytes) or not isinstance(actions, Array):
             graft.error("was saved without the actions to replay.")

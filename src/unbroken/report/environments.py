@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from unbroken.state.nodes import Coded, Dict, Identity, List, Node, Object, Ref, Scope, Tuple, Value, children
+from unbroken.types import How
 
 COMPONENT = "env_states"
 _ROOT = "env"
@@ -18,19 +19,13 @@ _ROOT = "env"
 _INNER = ("envs", "env", "venv")
 """Attributes under which vectors and wrappers hold what they are around."""
 
-REPLAY = "action replay"
-EMULATOR = "a clone of its emulator"
-SIMULATOR = "a copy of its simulator"
-CAPTURER = "a capturer of the program"
-ATTRIBUTES = "its attributes"
-
 
 @dataclass(frozen=True, slots=True)
 class Environments:
     """So many environments of one kind, captured by one way. `where`: in this process, or in workers."""
 
     name: str
-    way: str
+    way: How
     where: str
     count: int
 
@@ -46,12 +41,12 @@ class _Search:
         self._numbered: dict[int, Identity] = {}
         self._met: set[int] = set()
 
-    def among(self, roots: Mapping[str, Value], where: str) -> Iterator[tuple[str, str, str]]:
+    def among(self, roots: Mapping[str, Value], where: str) -> Iterator[tuple[str, How, str]]:
         self._numbered = {node.id: node for root in roots.values() for node in _identities(root) if node.id}
         for root in roots.values():
             yield from self._at(root, where)
 
-    def _at(self, value: Value, where: str) -> Iterator[tuple[str, str, str]]:
+    def _at(self, value: Value, where: str) -> Iterator[tuple[str, How, str]]:
         node: object = self._numbered.get(value.to) if isinstance(value, Ref) else value
         if isinstance(node, (List, Tuple)):
             for item in node.v:
@@ -60,7 +55,7 @@ class _Search:
             self._met.add(id(node))
             yield from self._layer(node, where)
 
-    def _layer(self, value: Object, where: str) -> Iterator[tuple[str, str, str]]:
+    def _layer(self, value: Object, where: str) -> Iterator[tuple[str, How, str]]:
         workers = [scope for held in value.x.values() for scope in _scopes(held)]
         if workers:
             for scope in workers:
@@ -76,15 +71,11 @@ class _Search:
             yield value.c.rpartition(":")[2], _way(value), where
 
 
-def _way(env: Object) -> str:
+def _way(env: Object) -> How:
     if "replay" in env.x:
-        return REPLAY
-    if "game" in env.x:
-        return EMULATOR
-    if "state" in env.x:
-        return CAPTURER
+        return How.WHOLE_REPLAY if env.x.get("whole") is True else How.REPLAY
     simulated = any(isinstance(held, Coded) and held.k.startswith("mujoco.") for held in env.a.values())
-    return SIMULATOR if simulated else ATTRIBUTES
+    return How.CAPTURER if simulated or "game" in env.x or "state" in env.x else How.STRUCTURAL
 
 
 def _scopes(value: Value) -> Iterator[Scope]:

@@ -19,6 +19,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from unbroken.adapters.loop import Run
+
 SCRIPT = Path(__file__).parent / "loop_traps_script.py"
 FIRST, SECOND = 8, 16
 """Steps at which a training is killed: the newest checkpoints are of steps 5 and 15."""
@@ -95,3 +100,23 @@ def test_with_that_part_left_cold_it_does_not(
     cold = ends[trap, part]
     assert cold["from"] == 5
     assert cold["end"] != ends[trap, "undisturbed"]["end"]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_how_often_a_loop_saves_does_not_change_the_order_of_its_data(every: int, tmp_path: Path) -> None:
+    """G7, with a generator that the script holds: one of the epochs is left early, so that it draws nothing more."""
+
+    def seen(every: int) -> list[list[int]]:
+        generator = torch.Generator().manual_seed(0)
+        loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, shuffle=True, generator=generator)
+        run = Run(tmp_path / str(every), every=every, quiet=True)
+        run.track(generator=generator)
+        run.vars.batches = iter(loader)
+        found: list[list[int]] = []
+        for step in run.steps(12):
+            if step in (3, 4, 6):
+                run.vars.batches = iter(loader)
+            found.append(next(run.vars.batches, [torch.zeros(0)])[0].tolist())
+        return found
+
+    assert seen(every) == seen(10**6)

@@ -128,6 +128,16 @@ FACES = {
     "pretrained": ["Pretrained"],
     "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "Servers", "checkpointed"],
     "envs": ["FreshWorld"],
+    "testing.env_oracle": [
+        "Comparison",
+        "Dialect",
+        "Outcome",
+        "VectorOutcome",
+        "three_way",
+        "three_way_vector",
+        "timeless",
+    ],
+    "testing.store_suite": ["StoreSuite"],
 }
 """Each framework's face, and what it gathers."""
 
@@ -138,6 +148,34 @@ def test_a_face_gathers_these_names(face: str) -> None:
     assert module.__all__ == FACES[face] == sorted(FACES[face])
     for name in module.__all__:
         assert inspect.getdoc(getattr(module, name))
+
+
+@pytest.mark.parametrize("face", ["envs", "testing.env_oracle", "testing.store_suite"])
+def test_what_a_face_does_not_gather_is_underscored(face: str) -> None:
+    module = importlib.import_module(f"unbroken.{face}")
+    made = {
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    }
+    assert {name for name in made if not name.startswith("_")} <= set(module.__all__)
+
+
+@pytest.mark.parametrize(
+    ("function", "positional", "keyword"),
+    [
+        (
+            "three_way",
+            ["make"],
+            {"before": "required", "after": "60", "seed": "7", "first": "0", "verdict": "None"},
+        ),
+        ("three_way_vector", ["make"], {"before": "required", "after": "60", "seed": "7", "dialect": "None"}),
+    ],
+)
+def test_the_oracle_takes_what_builds_an_environment_and_these_options(
+    function: str, positional: list[str], keyword: dict[str, str]
+) -> None:
+    found = getattr(importlib.import_module("unbroken.testing.env_oracle"), function)
+    assert list(options(found, POSITIONAL)) == positional
+    assert options(found, KEYWORD) == keyword
 
 
 def test_settings_and_their_defaults() -> None:

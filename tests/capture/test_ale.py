@@ -14,7 +14,8 @@ from unbroken.capture.environments import attach, env_policy
 from unbroken.errors import StateMismatch
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
-from unbroken.testing.env_oracle import follow, three_way
+from unbroken.testing.env_oracle import _follow as follow
+from unbroken.testing.env_oracle import three_way
 from unbroken.types import Fidelity
 
 ale_py = pytest.importorskip("ale_py")

@@ -10,7 +10,8 @@ from unbroken.capture.environments import How, Verdict, attach, env_policy, put_
 from unbroken.errors import ConfigError, RestoreFailed
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
-from unbroken.testing.env_oracle import follow, three_way
+from unbroken.testing.env_oracle import _follow as follow
+from unbroken.testing.env_oracle import three_way
 from unbroken.types import Fidelity
 
 pytest.importorskip("Box2D")

@@ -11,7 +11,8 @@ from unbroken.capture.environments import How, Verdict, env_policy
 from unbroken.errors import StateMismatch
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
-from unbroken.testing.env_oracle import follow, three_way
+from unbroken.testing.env_oracle import _follow as follow
+from unbroken.testing.env_oracle import three_way
 
 pytest.importorskip("mujoco")
 pytest.importorskip("imageio", reason="gymnasium.envs.mujoco needs it: pip install gymnasium[mujoco]")

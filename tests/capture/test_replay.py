@@ -20,7 +20,8 @@ from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
 from unbroken.state.walk import capture
-from unbroken.testing.env_oracle import follow, three_way
+from unbroken.testing.env_oracle import _follow as follow
+from unbroken.testing.env_oracle import three_way
 from unbroken.types import Fidelity
 
 pytest.importorskip("Box2D")

@@ -27,7 +27,7 @@ from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
-from unbroken.testing.env_oracle import follow
+from unbroken.testing.env_oracle import _follow as follow
 
 pytest.importorskip("Box2D")
 

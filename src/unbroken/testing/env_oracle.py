@@ -41,8 +41,10 @@ from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.state.walk import capture
 from unbroken.types import Fidelity
 
-Make = Callable[[], Any]
-Seen = list[str]
+__all__ = ["Comparison", "Dialect", "Outcome", "VectorOutcome", "three_way", "three_way_vector", "timeless"]
+
+_Make = Callable[[], Any]
+_Seen = list[str]
 """A digest of everything returned, step by step."""
 
 
@@ -50,10 +52,10 @@ Seen = list[str]
 class Comparison:
     """What the environments returned after the cut."""
 
-    undisturbed: Seen
-    captured: Seen
-    restored: Seen
-    cold: Seen
+    undisturbed: _Seen
+    captured: _Seen
+    restored: _Seen
+    cold: _Seen
     readback: list[str]
     """Places at which the restored state, captured again, differs from the saved one."""
     notes: list[Note]
@@ -83,9 +85,9 @@ class VectorOutcome(Comparison):
     promise: Promise
 
 
-def follow(env: Any, actions: list[Any]) -> Seen:
+def _follow(env: Any, actions: list[Any]) -> _Seen:
     """Step through the actions, resetting where an episode ends; return a digest of each answer."""
-    seen: Seen = []
+    seen: _Seen = []
     for action in actions:
         witness = Witness()
         result = env.step(action)
@@ -96,7 +98,7 @@ def follow(env: Any, actions: list[Any]) -> Seen:
     return seen
 
 
-def _actions(make: Make, count: int, seed: int) -> list[Any]:
+def _actions(make: _Make, count: int, seed: int) -> list[Any]:
     env = make()
     env.action_space.seed(seed)
     actions = [env.action_space.sample() for _ in range(count)]
@@ -104,7 +106,7 @@ def _actions(make: Make, count: int, seed: int) -> list[Any]:
     return actions
 
 
-def _elsewhere(make: Make) -> Any:
+def _elsewhere(make: _Make) -> Any:
     env = make()
     env.action_space.seed(0)
     env.reset(seed=987_654)
@@ -112,7 +114,7 @@ def _elsewhere(make: Make) -> Any:
 
 
 def three_way(
-    make: Make,
+    make: _Make,
     *,
     before: int,
     after: int = 60,
@@ -126,17 +128,17 @@ def three_way(
     for env in (undisturbed, captured):
         env.action_space.seed(seed)
         env.reset(seed=seed)
-    follow(undisturbed, actions[:before])
-    follow(captured, actions[:first])
+    _follow(undisturbed, actions[:before])
+    _follow(captured, actions[:first])
     attachment = attach(captured, verdict=verdict)
-    follow(captured, actions[first:before])
+    _follow(captured, actions[first:before])
     snapshot = capture({"env": captured}, env_policy())
-    restored, readback = _in_another_process(main_single, (make, snapshot, actions[before:], verdict))
+    restored, readback = _in_another_process(_main_single, (make, snapshot, actions[before:], verdict))
     outcome = Outcome(
-        undisturbed=follow(undisturbed, actions[before:]),
-        captured=follow(captured, actions[before:]),
+        undisturbed=_follow(undisturbed, actions[before:]),
+        captured=_follow(captured, actions[before:]),
         restored=restored,
-        cold=follow(_elsewhere(make), actions[before:]),
+        cold=_follow(_elsewhere(make), actions[before:]),
         readback=readback,
         notes=snapshot.notes,
         verdict=attachment.verdict,
@@ -188,7 +190,7 @@ def timeless(infos: Any) -> Any:
 
 
 def three_way_vector(
-    make: Make, *, before: int, after: int = 60, seed: int = 7, dialect: Dialect | None = None
+    make: _Make, *, before: int, after: int = 60, seed: int = 7, dialect: Dialect | None = None
 ) -> VectorOutcome:
     """Cut after `before` steps of a vector and compare the next `after`; of all environments together."""
     speaks = dialect or Dialect()
@@ -203,7 +205,7 @@ def three_way_vector(
             _follow_vector(speaks, vector, actions[:before])
         snapshot = capture({"env": captured}, speaks.policy())
         task = (make, snapshot, actions[before:], speaks)
-        restored, readback = _in_another_process(main_vector, task)
+        restored, readback = _in_another_process(_main_vector, task)
         return VectorOutcome(
             undisturbed=_follow_vector(speaks, undisturbed, actions[before:]),
             captured=_follow_vector(speaks, captured, actions[before:]),
@@ -221,8 +223,8 @@ def three_way_vector(
 _OTHER_SEED = 987_654
 
 
-def _follow_vector(speaks: Dialect, vector: Any, actions: list[Any]) -> Seen:
-    seen: Seen = []
+def _follow_vector(speaks: Dialect, vector: Any, actions: list[Any]) -> _Seen:
+    seen: _Seen = []
     for action in actions:
         witness = Witness()
         witness.see(speaks.step(vector, action))
@@ -230,9 +232,9 @@ def _follow_vector(speaks: Dialect, vector: Any, actions: list[Any]) -> Seen:
     return seen
 
 
-def main_vector(
-    make: Make, snapshot: Snapshot, actions: list[Any], speaks: Dialect
-) -> tuple[Seen, list[str]]:
+def _main_vector(
+    make: _Make, snapshot: Snapshot, actions: list[Any], speaks: Dialect
+) -> tuple[_Seen, list[str]]:
     """Be the fresh process of a vector: restore, read back, go on."""
     vector = make()
     try:
@@ -248,9 +250,9 @@ def main_vector(
         vector.close()
 
 
-def main_single(
-    make: Make, snapshot: Snapshot, actions: list[Any], verdict: Verdict | None
-) -> tuple[Seen, list[str]]:
+def _main_single(
+    make: _Make, snapshot: Snapshot, actions: list[Any], verdict: Verdict | None
+) -> tuple[_Seen, list[str]]:
     """Be the fresh process of one environment: restore, read back, go on."""
     env = _elsewhere(make)
     attach(env, verdict=verdict)
@@ -258,12 +260,12 @@ def main_single(
     plan(snapshot, {"env": env}, policy).apply()
     again = capture({"env": env}, policy)
     readback = [difference.place for difference in compare(snapshot, again)]
-    return follow(env, actions), readback
+    return _follow(env, actions), readback
 
 
 def _in_another_process(
-    there: Callable[..., tuple[Seen, list[str]]], task: tuple[Any, ...]
-) -> tuple[Seen, list[str]]:
+    there: Callable[..., tuple[_Seen, list[str]]], task: tuple[Any, ...]
+) -> tuple[_Seen, list[str]]:
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
     with tempfile.TemporaryDirectory(prefix="unbroken-oracle-") as folder:
         asked, answer = Path(folder) / "task", Path(folder) / "answer"
@@ -283,9 +285,9 @@ def _in_another_process(
 def main() -> None:
     """Be the fresh process."""
     name, task = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - from our parent
-    mains: dict[str, Callable[..., tuple[Seen, list[str]]]] = {
-        "main_single": main_single,
-        "main_vector": main_vector,
+    mains: dict[str, Callable[..., tuple[_Seen, list[str]]]] = {
+        "_main_single": _main_single,
+        "_main_vector": _main_vector,
     }
     there = mains[name]
     Path(sys.argv[2]).write_bytes(pickle.dumps(there(*task)))

@@ -34,7 +34,9 @@ from unbroken.store.base import (
     read_into,
 )
 
-BAD_KEYS = [
+__all__ = ["StoreSuite"]
+
+_BAD_KEYS = [
     "",
     "/",
     "/a",
@@ -189,7 +191,7 @@ class StoreSuite(ABC):
         if isinstance(store, SupportsChildren):
             assert store.children("a/b") == ["1", "2"]
 
-    @pytest.mark.parametrize("key", BAD_KEYS)
+    @pytest.mark.parametrize("key", _BAD_KEYS)
     def test_bad_keys_are_refused_everywhere(self, store: ByteStore, key: str) -> None:
         calls: list[Callable[[], object]] = [
             lambda: store.get(key),

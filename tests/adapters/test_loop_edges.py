@@ -120,6 +120,7 @@ def test_scratch_holds_for_the_objects_themselves_and_not_for_what_they_lead_to(
     with pytest.warns(unbroken.UntrackedWarning, match="Not in the checkpoint: inside\\."):
         next(steps)
     view[:] = inside[1:] = 1.0
+    run.close()
 
 
 def test_scratch_is_let_go_when_the_loop_has_begun(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ PACKAGES = (
 def describe(folder: Path) -> Machine:
     """Return what there is to know about this machine and the disk below `folder`."""
     return Machine(
-        cpu=_field("/proc/cpuinfo", "model name"),
+        cpu=processor(),
         cores=len(os.sched_getaffinity(0)),
         memory=int(_field("/proc/meminfo", "MemTotal").split()[0]) * 1024,
         kernel=platform.release(),
@@ -39,15 +39,22 @@ def describe(folder: Path) -> Machine:
     )
 
 
-def commit(root: Path) -> str:
-    """Return the commit that `root` is at, with a `+` where the code differs from it; "" if it cannot be told."""
+def processor() -> str:
+    """Return the name of the processor, or its kind where it tells no name."""
+    name = _field("/proc/cpuinfo", "model name")
+    return platform.machine() if name == "unknown" else name
+
+
+def commit(root: Path, package: str = "benchmarks") -> str:
+    """Return the commit that `root` is at, with a `+` where `src` or `package`, which measures, differ from it; "" if it
+    cannot be told."""
     git = ["git", "-C", str(root)]
     try:
         found = subprocess.run(
             [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
         )
         changed = subprocess.run(
-            [*git, "status", "--porcelain", "src", "benchmarks"], capture_output=True, text=True, check=True
+            [*git, "status", "--porcelain", "src", package], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -1,13 +1,12 @@
 """The command.
 
 `python -m exactness` proves every cell and writes docs/exactness.md, with its data in a file beside it.
-`--only 'PPO/*' --only '*lunar*'` proves some and prints their outcome; with `--merge` they take their place on the page.
+`--only PPO --only lunar` proves some and prints their rows; with `--merge` they take their place on the page.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
 import signal
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from types import FrameType
 
 import msgspec
 
+from benchmarks.machine import commit
 from exactness import machine, matrix, page
 from exactness.cell import Cell
 from exactness.oracle import Oracle
@@ -85,13 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="exactness-", dir=given.folder))
     rows = Bench(folder, seed=given.seed, jobs=given.jobs).prove(cells)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    commit = machine.commit(ROOT)
+    at = commit(ROOT, "exactness")
     for row in rows:
-        row.date, row.commit = now, commit
+        row.date, row.commit = now, at
     results = Results(
-        command=_command(given),
         date=now,
-        commit=commit,
+        commit=at,
         seconds=time.monotonic() - began,
         seed=given.seed,
         jobs=given.jobs,
@@ -102,11 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.merge and out is not None and out.with_suffix(".json").exists():
         earlier = msgspec.json.decode(out.with_suffix(".json").read_bytes(), type=Results)
         results = page.merged(earlier, results, order=list(matrix.BY_KEY))
-    text = page.render(results)
     if out is None:
-        print(text)
+        print(page.tables(rows))
     else:
-        out.write_text(text, encoding="utf-8")
+        out.write_text(page.render(results), encoding="utf-8")
         out.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     failed = [row for row in rows if not row.holds]
     if failed:
@@ -116,36 +114,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _command(given: argparse.Namespace) -> str:
-    """Return what proves the same again; where the runs were kept meanwhile is no part of it."""
-    only = [word for pattern in given.only for word in ("--only", pattern)]
-    merge = ["--merge"] if given.merge else []
-    return shlex.join(
-        ["python", "-m", "exactness", *only, *merge, "--jobs", str(given.jobs), "--seed", str(given.seed)]
-    )
-
-
 def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m exactness", description="Prove the matrix by killing.")
+    parser = argparse.ArgumentParser(
+        prog="python -m exactness",
+        description="Prove by killing that trainings are resumed exactly: all cells of the matrix, onto the page"
+        " docs/exactness.md, or those that --only names, whose rows are printed.",
+    )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
-        metavar="PATTERN",
-        help="cells by their name; may be given again",
+        metavar="NAME",
+        help="cells whose name, as --list gives it, has this in it (contrib, lunar) or fits it as a pattern"
+        " ('PPO/*', '*workers'), upper or lower case; may be given again",
     )
-    parser.add_argument("--list", action="store_true", help="print the names of the cells, and prove nothing")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print the names of all cells, one a line, or of those that --only chooses; nothing is trained",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many cells at a time (default: 2)")
     parser.add_argument("--seed", type=int, default=7, help="draws the moments of the kills (default: 7)")
     parser.add_argument(
         "--folder", help="where the runs are kept while they last (default: that for temporary files)"
     )
     parser.add_argument(
-        "--merge", action="store_true", help="put what is proved into the page, in the place of before"
+        "--merge", action="store_true", help="put the rows into the page, where they stood before"
     )
     parser.add_argument("--out", type=Path, help="the page; its data goes beside it, as .json")
     return parser

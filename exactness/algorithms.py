@@ -145,9 +145,18 @@ ON_POLICY = [
 
 OFF_POLICY = [
     Cell(
-        group="DQN", name="wrapped-buffer", algorithm="DQN", environment=CART, around="the buffer is full and turns over",
-        build=lambda: DQN("MlpPolicy", vector(CART), target_update_interval=30, **off_policy(buffer_size=90)),
+        group="DQN", name="wrapped-buffer", algorithm="DQN", environment=CART,
+        around="the buffer is full and turns over; exploration falls until the end",
+        build=lambda: DQN(
+            "MlpPolicy", vector(CART), target_update_interval=30, exploration_fraction=1.0, exploration_final_eps=0.2,
+            **off_policy(buffer_size=90),
+        ),
         steps=300, cold=("model/_n_calls",),
+    ),
+    Cell(
+        group="DQN", name="target", algorithm="DQN", environment=CART, around="killed between two updates of the target",
+        build=lambda: DQN("MlpPolicy", vector(CART), target_update_interval=70, **off_policy()),
+        steps=160, cold=("model/policy/_modules/q_net_target",),
     ),
     Cell(
         group="DQN", name="lean", algorithm="DQN", environment=CART,

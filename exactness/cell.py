@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Claim: TypeAlias = Literal["exact", "approximate", "impossible"]
+Claim: TypeAlias = Literal["exact", "approximate", "impossible", "refused"]
 
 
 def _nothing(_model: Any) -> list[Any]:
@@ -22,7 +22,8 @@ class Cell:
 
     `build` returns a model of SB3 or a `loops.Loop`, in the process that is to train it. `steps` are those of
     the whole training, as `learn` counts them. `cold` are the parts that the third run leaves as it has built
-    them: what the cell is about, so that a restore without them must be noticed.
+    them: what the cell is about, so that a restore without them must be noticed. Where less than exact is claimed
+    there is no third run.
     """
 
     group: str
@@ -44,6 +45,9 @@ class Cell:
     every: int = 0
     """Calls between two saves; 0: about a tenth of the training."""
     claim: Claim = "exact"
+    because: str = ""
+    """Where the claim is less than exact: a part of the reason that the checkpoint must give for it, or the start that
+    refuses to go on."""
     needs: tuple[str, ...] = ()
     """Modules that must be there, beside SB3 and Gymnasium."""
 

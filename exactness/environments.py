@@ -286,8 +286,19 @@ OWN = [
     Cell(
         group="of one's own", name="registered", algorithm="PPO", environment="an engine behind a handle",
         around="`register_env_capturer`, 2 environments in processes",
-        build=lambda: quick(worlds.registered(2)),
+        build=lambda: quick(worlds.registered(worlds.Registered, 2, processes=True)),
         steps=192, cold=ENVIRONMENT,
+    ),
+    Cell(
+        group="of one's own", name="address", algorithm="PPO", environment="an engine behind an address",
+        around="`register_env_capturer` with `attributes=False`: the address is not restored",
+        build=lambda: quick(worlds.registered(worlds.Addressed, 2, attributes=False)), steps=192, cold=ENVIRONMENT,
+    ),
+    Cell(
+        group="of one's own", name="address-restored", algorithm="PPO", environment="an engine behind an address",
+        around="`register_env_capturer`, which restores the address too",
+        build=lambda: quick(worlds.registered(worlds.Readdressed)), steps=192, cold=ENVIRONMENT, claim="refused",
+        because="RestoreFailed: The restore failed half-way: KeyError",
     ),
     Cell(
         group="of one's own", name="replayed", algorithm="PPO", environment="keeps its state in a generator of Python",
@@ -298,10 +309,12 @@ OWN = [
         group="of one's own", name="handle", algorithm="PPO", environment="an engine behind a handle",
         around="nothing registered",
         build=lambda: quick(vector(worlds.Hidden)), steps=192, cold=ENVIRONMENT, claim="approximate",
+        because="it keeps state out of reach, in exactness.worlds.Hidden.engines",
     ),
     Cell(
         group="of one's own", name="clock", algorithm="PPO", environment="reads the wall clock",
         build=lambda: quick(vector(worlds.Clocked), "MultiInputPolicy"), steps=128, cold=ENVIRONMENT, claim="approximate",
+        because="it reads the clock",
     ),
     Cell(
         group="of one's own", name="parallel", algorithm="PPO", environment="PettingZoo, parallel",

@@ -14,10 +14,14 @@ BY_KEY = {cell.key: cell for cell in CELLS}
 
 
 def chosen(patterns: Sequence[str]) -> list[Cell]:
-    """Return the cells whose key one of the patterns fits (`PPO/*`, `*lunar*`), or all where there is none."""
-    if not patterns:
-        return list(CELLS)
-    return [cell for cell in CELLS if any(fnmatch(cell.key.lower(), pattern.lower()) for pattern in patterns)]
+    """Return the cells whose key has one of the patterns in it (`contrib`) or fits one (`PPO/*`), whatever the case;
+    all where there is none."""
+    wanted = [pattern.lower() for pattern in patterns] or ["*"]
+    return [
+        cell
+        for cell in CELLS
+        if any(one in cell.key.lower() or fnmatch(cell.key.lower(), one) for one in wanted)
+    ]
 
 
 def missing(cell: Cell) -> list[str]:

@@ -1,9 +1,13 @@
 """The three-way oracle: one cell in fresh processes.
 
 U is undisturbed: it saves at its start and its end only. R is killed by SIGKILL at a drawn step, and resumed
-in another interpreter with another hash seed. C is R, resumed with a named part left cold. A cell holds where R
-ends as U does, bit for bit, and C does not: weights, optimizers, what every generator draws next, what the
-environment does next, and every leaf of the two final checkpoints, but for wall-clock times.
+in another interpreter with another hash seed. C is R, resumed with a named part left cold. A cell that is claimed to
+be exact holds where R ends as U does, bit for bit, and C does not: weights, optimizers, what every generator draws
+next, what the environment does next, and every leaf of the two final checkpoints, but for wall-clock times.
+
+A cell that is claimed to be less holds where the checkpoint says so for the reason that the cell names, and R, which
+went on from a checkpoint, does end otherwise than U: a reservation about what is exact proves nothing. One that is
+claimed to be refused holds where the start that was to go on ends with an error of ours. Neither has a C.
 
 Not promised: that a cell that holds at one kill holds at all. Another seed draws other moments.
 """
@@ -138,7 +142,7 @@ class _Proof:
             around=cell.around,
             claim=cell.claim,
             holds=False,
-            cold=", ".join(cell.cold),
+            cold=", ".join(cell.cold) if cell.claim == "exact" else "",
         )
 
     def carry_out(self) -> None:
@@ -150,36 +154,58 @@ class _Proof:
         row.killed = moment(self.cell, row.steps, seed=self.seed)
         every = self.cell.every or max(1, min(row.steps // 9, row.killed - 1))
         self.run_killed(every=every, kill=row.killed)
-        shutil.copytree(self.folder / "now", self.folder / "cold", symlinks=True)
+        if row.claim == "refused":
+            self.refuse(every=every)
+            return
+        if row.claim == "exact":
+            shutil.copytree(self.folder / "now", self.folder / "cold", symlinks=True)
         resumed = self.run(self.second, every=every)
         row.resumed = resumed_at(self.folder / "now" / ROOT)
         self.aside("R")
+        expected, found = (final(self.folder / name / ROOT) for name in "UR")
+        row.leaves = sum(1 for component in expected.components.values() for _ in leaves(component))
+        row.ways = row.ways or ways_in(found)
+        apart = unequal(undisturbed, resumed) + [str(leaf) for leaf in differences(expected, found)]
+        inexact = inexact_parts(found)
+        wrong = [] if row.resumed > 0 else ["nothing was restored"]
+        if row.claim == "exact":
+            wrong += [f"promised less than exact: {inexact}"] if inexact else []
+            wrong += apart
+            wrong += self.unnoticed(undisturbed, expected, every=every)
+        else:
+            wrong += self.undeserved(inexact, apart)
+        row.holds, row.reason = not wrong, shortened(wrong)
+        if row.holds:
+            row.reason = inexact
+
+    def unnoticed(self, undisturbed: Finding, expected: Snapshot, *, every: int) -> list[str]:
+        """Resume once more with a part left cold; say so if nothing shows it."""
         (self.folder / "cold").rename(self.folder / "now")
         forgot = self.run(self.second, every=every, cold=self.cell.cold)
         self.aside("C")
-        self.judge(undisturbed, resumed, forgot)
+        if forgot.weights != undisturbed.weights:
+            return []
+        if self.cell.cold_in == "state" and differences(expected, final(self.folder / "C" / ROOT)):
+            return []
+        return [f"{self.row.cold} left cold changes nothing, so nothing is proved"]
 
-    def judge(self, undisturbed: Finding, resumed: Finding, forgot: Finding) -> None:
-        row = self.row
-        expected, found, cold = (final(self.folder / name / ROOT) for name in "URC")
-        row.leaves = sum(1 for component in expected.components.values() for _ in leaves(component))
-        row.ways = row.ways or ways_in(found)
-        inexact = inexact_parts(found)
-        if row.claim != "exact":
-            row.holds, row.reason = bool(inexact), inexact or "nothing says that it is not exact"
-            return
-        wrong = [f"promised less than exact: {inexact}"] if inexact else []
-        if row.resumed <= 0:
-            wrong.append("nothing was restored")
-        for kind, a, b in (
-            ("weights", undisturbed.weights, resumed.weights), ("draws", undisturbed.draws, resumed.draws),
-        ):  # fmt: skip
-            wrong += [f"{kind} {name} differ" for name in {**a, **b} if a.get(name) != b.get(name)]
-        wrong += [str(leaf) for leaf in differences(expected, found)]
-        missed = forgot.weights == undisturbed.weights
-        if missed and (self.cell.cold_in == "weights" or not differences(expected, cold)):
-            wrong.append(f"{row.cold} left cold changes nothing, so nothing is proved")
-        row.holds, row.reason = not wrong, shortened(wrong)
+    def refuse(self, *, every: int) -> None:
+        """Start a run again that must refuse to go on."""
+        status = self.second.run(self.order(every=every))
+        told = self.last_words()
+        self.row.holds = status == 1 and told.startswith("unbroken.errors.") and self.cell.because in told
+        self.row.reason = told if status else "it went on"
+
+    def undeserved(self, inexact: str, apart: Sequence[str]) -> list[str]:
+        """Say why a cell is not rightly claimed to be less than exact."""
+        wrong = []
+        if not inexact:
+            wrong.append("nothing says that it is not exact")
+        elif self.cell.because not in inexact or not self.cell.because:
+            wrong.append(f"another reason than {self.cell.because!r} is told: {inexact}")
+        if not apart:
+            wrong.append("it ends as the undisturbed run, so it is exact after all")
+        return wrong
 
     def run(self, runner: Runner, *, every: int, cold: Sequence[str] = ()) -> Finding:
         status = runner.run(self.order(every=every, cold=cold))
@@ -229,6 +255,16 @@ def resumed_at(root: Path) -> int:
     """Return the step at which the newest start of a run went on; 0 where it began anew."""
     starts = [record for record in Repository.open(root, JOB).history() if record.event == "start"]
     return starts[-1].step
+
+
+def unequal(one: Finding, other: Finding) -> list[str]:
+    """Return in words which weights and draws of two runs differ."""
+    return [
+        f"{kind} {name} differ"
+        for kind, a, b in (("weights", one.weights, other.weights), ("draws", one.draws, other.draws))
+        for name in {**a, **b}
+        if a.get(name) != b.get(name)
+    ]
 
 
 def differences(one: Snapshot, other: Snapshot) -> list[object]:

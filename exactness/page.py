@@ -1,6 +1,6 @@
 """The page: what was proved and what was not, as Markdown. Pure.
 
-Not promised: that rows of several runs of the command can be told apart by more than their date and commit.
+Not promised: which row is of which run, machine and seed. The head has those of the last run, and every commit.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ A row is **exact** if R ends as U does, bit for bit, and C does not: every weigh
 each generator draws next (Python's, NumPy's, PyTorch's, the action space's), what the environment does next, and
 every leaf of the two final checkpoints (buffers, counters, statistics, wrappers, callbacks, generators in worker
 processes). That C differs shows that the comparison would have noticed a part that does not come back.
+
+A row is **approximate** or **impossible** if its checkpoint says so, for the reason that is known, and R, which went on
+from a checkpoint, ends otherwise than U. One is **refused** if the checkpoint promises too much, and the start that was
+to go on ends with an error of ours before it trains. Neither has a C.
 
 *Steps* are steps of the vector of environments; *from* is the step, as `learn` counts it, of the checkpoint from which R
 went on. Networks and trainings are tiny: equality needs no learning."""
@@ -58,11 +62,14 @@ def merged(earlier: Results, fresh: Results, *, order: Sequence[str]) -> Results
 
 def render(results: Results) -> str:
     """Return the text of docs/exactness.md."""
-    groups = dict.fromkeys(row.group for row in results.rows)
-    parts = ["# Exactness", _summary(results.rows), INTRODUCTION, _where(results)]
-    parts += [_group(name, [row for row in results.rows if row.group == name]) for name in groups]
-    parts += [IMPOSSIBLE, LEFT_OUT]
-    return "\n\n".join(parts) + "\n"
+    parts = ["# Exactness", _summary(results.rows), _where(results), INTRODUCTION, tables(results.rows)]
+    return "\n\n".join([*parts, IMPOSSIBLE, LEFT_OUT]) + "\n"
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return the rows alone, a table for each group."""
+    groups = dict.fromkeys(row.group for row in rows)
+    return "\n\n".join(_group(name, [row for row in rows if row.group == name]) for name in groups)
 
 
 def verdict(row: Row) -> str:
@@ -78,26 +85,35 @@ def _summary(rows: Sequence[Row]) -> str:
         f"{count[claim]} {words}"
         for claim, words in (
             ("exact", "exact"), ("approximate", "approximate, and said to be"),
-            ("impossible", "out of reach, and said to be"), ("failed", "**not as claimed**"),
+            ("impossible", "out of reach, and said to be"), ("refused", "refused at the restart, not before"),
+            ("failed", "**not as claimed**"),
         )
         if count[claim]
     ]  # fmt: skip
-    return f"{len(rows)} cells: {', '.join(said)}. `make exactness` writes this page."
+    return f"{len(rows)} cells: {', '.join(said)}."
 
 
 def _where(results: Results) -> str:
+    """Return where and when, and how it is done again."""
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    proved = Counter((row.date, row.commit) for row in results.rows)
-    at = "; ".join(
-        f"{n} on {date} at commit {commit or 'unknown'}" for (date, commit), n in sorted(proved.items())
-    )
+    proved = Counter((row.date.partition(" ")[0], row.commit) for row in results.rows)
     seconds = sum(row.seconds for row in results.rows)
-    return (
-        f"{machine.cores} cores of {machine.cpu}, Linux {machine.kernel}. {versions}. Cells: {at}."
-        f" {seconds:.0f} s in all, {results.jobs} at a time; kills drawn with seed {results.seed}."
-        f" Last command: `{results.command}`."
-    )
+    again = f"python -m exactness --jobs {results.jobs} --seed {results.seed}"
+    lines = [
+        f"Again: `make exactness`, or `{again}`.",
+        (
+            "That needs a checkout of the repository: what pip installs does not have it."
+            " `scripts/exactness --only contrib` proves some and prints their rows."
+        ),
+    ]
+    for (day, commit), n in sorted(proved.items()):
+        lines.append(f"{n} {'cell' if n == 1 else 'cells'} on {day} at commit {commit or 'unknown'}.")
+    lines += [
+        f"{machine.cores} cores of {machine.cpu}, Linux {machine.kernel}; {seconds:.0f} s in all, {results.jobs} at a time.",
+        f"{versions}.",
+    ]
+    return "\n".join(f"* {line}" for line in lines)
 
 
 def _group(name: str, rows: Sequence[Row]) -> str:
@@ -126,7 +142,7 @@ def _group(name: str, rows: Sequence[Row]) -> str:
 def _cells(row: Row) -> list[str]:
     numbers = [str(number) if number else "–" for number in (row.steps, row.killed, row.resumed)]
     told = [
-        row.algorithm, row.environment, row.around or "–", row.ways or "–", *numbers, f"`{row.cold}`",
+        row.algorithm, row.environment, row.around or "–", row.ways or "–", *numbers, f"`{row.cold}`" if row.cold else "–",
         f"{row.leaves:,}" if row.leaves else "–", f"{row.seconds:.0f}", verdict(row),
     ]  # fmt: skip
     return [text.replace("|", "\\|").replace("\n", " ") for text in told]

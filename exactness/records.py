@@ -44,7 +44,6 @@ class Machine(msgspec.Struct, kw_only=True):
 class Results(msgspec.Struct, kw_only=True):
     """One run of the command, and the rows of earlier ones that it was merged into."""
 
-    command: str
     date: str
     commit: str
     seconds: float

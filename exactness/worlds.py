@@ -67,35 +67,34 @@ class Pair(Drift):
 
 
 class Hidden(gymnasium.Env[Any, Any]):
-    """Its physics live behind a number, as those of a simulator in C do."""
+    """Its physics live behind a number, as those of a simulator in C do, and wear out: no reset makes them new."""
 
-    engines: ClassVar[dict[int, float]] = {}
+    engines: ClassVar[dict[int, list[float]]] = {}
     observation_space: spaces.Space[Any] = spaces.Box(-100, 100, (1,), np.float32)
     action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def __init__(self) -> None:
-        self.handle = len(self.engines)
-        self.engines[self.handle] = 0.0
+        self.handle = self.started()
+        self.engines[self.handle] = [0.0, 0.0]
         self.age = 0
+
+    def started(self) -> int:
+        return len(self.engines)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
-        self.engines[self.handle] = float(self.np_random.normal())
+        self.engines[self.handle][0] = float(self.np_random.normal())
         self.age = 0
         return self.observe(), {}
 
     def observe(self) -> Any:
-        return np.array([self.engines[self.handle]], np.float32)
+        return np.array(self.engines[self.handle][:1], np.float32)
 
     def step(self, action: Any) -> Answer:
         self.age += 1
-        x = (
-            0.95 * self.engines[self.handle]
-            + 0.2 * float(action)
-            - 0.1
-            + 0.1 * float(self.np_random.normal())
-        )
-        self.engines[self.handle] = x
+        x, wear = self.engines[self.handle]
+        x = (0.95 - wear) * x + 0.2 * float(action) - 0.1 + 0.1 * float(self.np_random.normal())
+        self.engines[self.handle] = [x, 0.99 * wear + 0.002 * abs(x)]
         return self.observe(), -abs(x), False, self.age == 30, {}
 
 
@@ -103,16 +102,30 @@ class Registered(Hidden):
     """The same; its user has said how to read and write it."""
 
 
-def registered(count: int) -> Any:
-    """Return such environments in processes, after their user has said how."""
+class Addressed(Hidden):
+    """The same behind an address: a number that is another one in each process."""
 
-    def restore(env: Any, state: dict[str, Any]) -> None:
-        env.engines[env.handle] = state["x"]
+    def started(self) -> int:
+        return id(self)
 
-    unbroken.register_env_capturer(
-        Registered, capture=lambda env: {"x": env.engines[env.handle]}, restore=restore
-    )
-    return vector(Registered, count, processes=True)
+
+class Readdressed(Addressed):
+    """The same, of which a user has forgotten that the address is an attribute."""
+
+
+def engine(env: Hidden) -> dict[str, Any]:
+    return {"engine": list(env.engines[env.handle]), "age": env.age}
+
+
+def put_back(env: Hidden, state: dict[str, Any]) -> None:
+    env.engines[env.handle][:] = state["engine"]
+    env.age = state["age"]
+
+
+def registered(cls: type[Hidden], count: int = 1, *, attributes: bool = True, processes: bool = False) -> Any:
+    """Return such environments after their user has said how; `attributes`: what else they have is walked too."""
+    unbroken.register_env_capturer(cls, capture=engine, restore=put_back, attributes=attributes)
+    return vector(cls, count, processes=processes)
 
 
 class Unfolding(gymnasium.Env[Any, Any]):

@@ -23,15 +23,21 @@ MEMORIES = "faults/test_memories.py::test_its_memory_comes_back_once_and_whole"
 LEARNED = "faults/test_learning.py::test_what_is_learned_goes_on"
 WORLDS = "faults/test_worlds.py::test_the_world_goes_on"
 STARTED = "faults/test_starting_again.py"
-MATRIX = "exactness/test_slice.py::test_a_killed_run_ends_as_the_undisturbed_one"
+SLICE = "exactness/test_slice.py"
 TRAPS = "adapters/test_loop_traps.py"
+
+
+def proved(*cells: str) -> tuple[str, ...]:
+    """Return the tests that prove these cells of the matrix."""
+    return tuple(f"{SLICE}::test_a_killed_run_ends_as_the_undisturbed_one[{cell}]" for cell in cells)
+
 
 FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "A2": ("the buffer is saved whatever the callback is told", (
         "faults/test_sb3.py::test_the_buffer_is_saved_though_the_arguments_of_sb3_say_otherwise",
-        MATRIX,
+        *proved("DDPG/noise"),
     )),
-    "A3": ("half and half is the whole, exploration included", (MATRIX,)),
+    "A3": ("half and half is the whole, exploration included", proved("DQN/wrapped-buffer", "DDPG/noise")),
     "A5": ("sum tree, min tree and the largest priority; the next sample and its weights", (
         "buffers/test_prioritized_loop.py::test_a_resumed_run_draws_as_the_undisturbed_one_and_a_cold_one_does_not",
         "adapters/test_cleanrl.py::test_killed_and_started_again_it_ends_as_if_it_had_never_stopped",
@@ -52,13 +58,13 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "stateful/test_incremental_rings.py::test_every_checkpoint_is_a_plain_full_copy",
     )),
     "A13": ("beyond 4 GiB", ("faults/test_large.py::test_a_buffer_beyond_four_gibibytes_comes_back",)),
-    "A14": ("states are compared, not scores", (MATRIX,)),
+    "A14": ("states are compared, not scores", proved("DDPG/noise")),
     "A15": ("as many updates at each step", (MEMORIES,)),
     "A16": ("finished episodes and the open one", (MEMORIES,)),
     "B1": ("the optimizer holds the live parameters", (
-        "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit", MATRIX,
+        "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit", *proved("PPO/past-the-end"),
     )),
-    "B2": ("the target comes back, and is no copy of what is trained", (LEARNED, MATRIX)),
+    "B2": ("the target comes back, and is no copy of what is trained", (LEARNED, *proved("DQN/target"))),
     "B3": ("moments come back", ("capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit",)),
     "B4": ("weights are those of the checkpoint, in learners and in every runner", (
         f"{RLLIB}/test_exactness.py::test_a_killed_run_ends_as_the_undisturbed_one",
@@ -72,7 +78,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "capture/test_torch.py::test_one_more_update_is_equal_bit_for_bit",
         "capture/test_torch.py::test_a_cold_optimizer_gives_another_update",
     )),
-    "B8": ("the number beside the logarithm comes back", (LEARNED, MATRIX)),
+    "B8": ("the number beside the logarithm comes back", (LEARNED, *proved("SAC/schedule"))),
     "B10": ("masters are the same after any number of starts", (
         "capture/test_torch.py::test_masters_in_full_precision",
         f"{TRAPS}::test_killed_it_ends_as_if_it_had_never_stopped",
@@ -85,7 +91,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "C3": ("lifetime counters, and the same end", (
         f"{RLLIB}/test_exactness.py::test_a_killed_run_ends_as_the_undisturbed_one",
     )),
-    "C4": ("exploration goes on by the whole number of steps", (MATRIX, f"{SB3}/test_zoo.py::test_a_training_of_the_zoo_that_is_killed_ends_as_if_it_had_not_been")),
+    "C4": ("exploration goes on by the whole number of steps", (*proved("DQN/wrapped-buffer"), f"{SB3}/test_zoo.py::test_a_training_of_the_zoo_that_is_killed_ends_as_if_it_had_not_been")),
     "C6": ("no step more at each start", (f"{LIGHTNING}/test_faults.py::test_a_resumed_run_makes_as_many_steps_as_were_asked_for",)),
     "C7": ("no batch twice, none left out", (
         f"{LIGHTNING}/test_faults.py::test_no_batch_is_used_twice_and_none_is_left_out",
@@ -95,12 +101,12 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{SB3}/test_around.py::test_what_is_around_a_killed_training_ends_as_if_it_had_not_been_killed",
     )),
     "C9": ("no name is used again", (f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",)),
-    "C10": ("the last observation belongs to the environment that gave it", (MATRIX,)),
+    "C10": ("the last observation belongs to the environment that gave it", proved("PPO/schedule")),
     "C11": ("rating, pool and the next opponent", (LEARNED,)),
     "D1": ("python's, numpy's and torch's generators, and those of spaces", (
-        MATRIX, "capture/test_generators.py::test_the_next_draws_in_a_fresh_process_are_equal",
+        *proved("A2C/two"), "capture/test_generators.py::test_the_next_draws_in_a_fresh_process_are_equal",
     )),
-    "D2": ("episodes are not those of the beginning", (MATRIX,)),
+    "D2": ("episodes are not those of the beginning", proved("A2C/two", "MuJoCo/Ant")),
     "D3": ("generators come back last", (LEARNED, "capture/test_generators.py::test_they_are_restored_last")),
     "D4": ("generators are plain numbers", (f"{STARTED}::test_generators_are_saved_as_plain_numbers",)),
     "D5": ("a generator of the CPU stays there", (
@@ -111,7 +117,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D7": ("generators of spaces keep their type and stay apart", (
         "capture/test_gymnasium.py::test_generators_of_spaces_come_back_and_stay_apart",
     )),
-    "D8": ("actions drawn from the space", (WORLDS, MATRIX)),
+    "D8": ("actions drawn from the space", (WORLDS, *proved("SAC/warm-up"))),
     "D9": ("dropout and noise, in an epoch and at its end", (LEARNED,)),
     "E1": ("exact, or refused by name; never different", (
         "capture/test_probe.py::test_what_the_trial_calls_exact_is_exact_in_a_fresh_process",
@@ -129,9 +135,9 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "E6": ("the last observation is used, not the screen", (
         "capture/test_ale.py::test_the_last_observation_comes_back_although_the_emulators_screen_is_stale",
     )),
-    "E7": ("the first transition is the next one", (WORLDS, MATRIX)),
+    "E7": ("the first transition is the next one", (WORLDS, *proved("wrappers/vec-monitor"))),
     "E8": ("the next episode is the next one", (WORLDS,)),
-    "E9": ("environments go on in their episodes", (MATRIX, "capture/test_vectors_run.py::test_a_killed_loop_ends_as_if_never_stopped")),
+    "E9": ("environments go on in their episodes", (*proved("hand-written loops/sync-next-step"), "capture/test_vectors_run.py::test_a_killed_loop_ends_as_if_never_stopped")),
     "E10": ("a handle into a process is found before training", (
         "capture/test_probe.py::test_a_handle_into_the_memory_of_the_process_is_found_in_another_one",
         "capture/test_probe.py::test_a_capturer_that_saves_a_handle_is_found_before_training",
@@ -141,7 +147,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "F2": ("each checkpoint has the statistics of its own step", (
         "faults/test_sb3.py::test_each_checkpoint_has_the_statistics_of_its_own_step",
     )),
-    "F3": ("statistics and running returns", (MATRIX,)),
+    "F3": ("statistics and running returns", proved("PPO/normalized")),
     "F4": ("a mean with its count", (WORLDS,)),
     "F5": ("statistics inside workers are read back", (
         "capture/test_vectors.py::test_statistics_of_wrappers_are_read_back_from_every_worker",
@@ -150,8 +156,8 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "F7": ("the best is not replaced by a worse one", (
         f"{SB3}/test_around.py::test_what_is_around_a_killed_training_ends_as_if_it_had_not_been_killed",
     )),
-    "F8": ("states of a recurrent policy", (MATRIX,)),
-    "F9": ("the exploration matrix", (MATRIX,)),
+    "F8": ("states of a recurrent policy", proved("contrib/recurrent-gsde")),
+    "F9": ("the exploration matrix", proved("SAC/gsde")),
     "G1": ("each prompt is trained on once per epoch, over any number of kills, with and without what was in flight", (
         f"{TRAINER}/test_queue.py::test_over_kills_at_any_point_each_prompt_is_trained_on_once_per_epoch",
         "nemo_gym/test_whole_tree.py::test_all_is_killed_in_a_collection_and_the_same_command_ends_it",
@@ -245,10 +251,25 @@ def test_each_fault_has_its_tests(fault: str) -> None:
     assert tests
     for test in tests:
         path, _, name = test.partition("::")
+        name, _, cell = name.partition("[")
         assert name in _defined(TESTS / path), f"{fault}: {test} is gone"
+        assert path != SLICE or cell.removesuffix("]") in _sliced(), f"{fault}: {test} is not in the slice"
+
+
+def _parsed(path: Path) -> list[ast.stmt]:
+    """Return what a file of tests says. It is read and not imported: some need another environment."""
+    return ast.parse(path.read_text()).body
 
 
 def _defined(path: Path) -> set[str]:
-    """Return the names of the tests in a file, which is read and not imported: some need another environment."""
-    module = ast.parse(path.read_text())
-    return {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+    return {node.name for node in _parsed(path) if isinstance(node, ast.FunctionDef)}
+
+
+def _sliced() -> set[str]:
+    """Return the cells of the matrix that the tests prove."""
+    (cells,) = (
+        ast.literal_eval(node.value)
+        for node in _parsed(TESTS / SLICE)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SLICE"
+    )
+    return set(cells)

@@ -27,7 +27,14 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
         ("nothing-cold", "model/_n_updates left cold changes nothing"),
         ("cannot-be-built", "ValueError: this cell cannot be built"),
         ("promised-less", "promised less than exact"),
-        ("exact-after-all", "nothing says that it is not exact"),
+        ("says-nothing", "nothing says that it is not exact"),
+        ("exact-after-all", "it ends as the undisturbed run, so it is exact after all"),
+        (
+            "another-reason",
+            "another reason than 'out of reach' is told: env_states approximate: it reads the clock",
+        ),
+        ("begun-anew", "nothing was restored"),
+        ("goes-on", "it went on"),
     ],
 )
 def test_a_cell_that_does_not_hold_is_found_with_its_reason(name: str, reason: str, oracle: Oracle) -> None:
@@ -42,6 +49,14 @@ def test_a_cell_that_holds_says_where_it_was_killed_and_what_was_compared(oracle
     assert row.steps == 96 and 0 < row.resumed <= row.killed < 96
     assert row.leaves > 100
     assert row.ways == "its attributes"
+
+
+def test_less_than_exact_holds_with_its_reason_where_the_resumed_run_ends_otherwise(oracle: Oracle) -> None:
+    row = oracle.prove(BY_KEY["false/approximate"])
+    assert row.holds, row.reason
+    assert "it reads the clock" in row.reason
+    assert 0 < row.resumed <= row.killed
+    assert row.cold == ""
 
 
 def test_the_seed_draws_the_kill_within_the_cells_window() -> None:

@@ -25,7 +25,7 @@ def row(key: str, **more: Any) -> Row:
 
 def results(*rows: Row) -> Results:
     return Results(
-        command="python -m exactness", date="2026-01-01 00:00 UTC", commit="abc", seconds=1.0, seed=7, jobs=2,
+        date="2026-01-01 00:00 UTC", commit="abc", seconds=1.0, seed=7, jobs=2,
         machine=PLACE, rows=list(rows),
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_later_rows_take_the_place_of_earlier_ones_in_the_order_of_the_matrix() 
         ("a/one", True, "def"), ("a/two", True, "def"), ("a/three", True, "abc"),
     ]  # fmt: skip
     text = page.render(both)
-    assert "1 on 2026-01-01 00:00 UTC at commit abc; 2 on 2026-01-01 00:00 UTC at commit def" in text
+    assert "* 1 cell on 2026-01-01 at commit abc.\n* 2 cells on 2026-01-01 at commit def." in text
 
 
 def test_the_page_in_docs_is_what_the_data_beside_it_gives() -> None:
@@ -77,6 +77,10 @@ def test_the_page_in_docs_has_every_cell_and_each_is_as_claimed() -> None:
     assert rows.keys() == BY_KEY.keys()
     assert [key for key, one in rows.items() if not one.holds] == []
     assert [key for key, one in rows.items() if one.claim != BY_KEY[key].claim] == []
+
+
+def test_the_page_in_docs_is_of_code_that_was_committed() -> None:
+    assert {one.commit for one in published().rows if not one.commit or one.commit.endswith("+")} == set()
 
 
 def published() -> Results:

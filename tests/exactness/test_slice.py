@@ -1,4 +1,5 @@
-"""A slice of the matrix: something of each algorithm's kind, each family of environments, each way of capture.
+"""A slice of the matrix: something of each algorithm's kind, each family of environments, each way of capture, and what
+others have lost (tests/test_fault_kinds.py names the cells).
 
 `make exactness` proves all of it.
 """
@@ -13,18 +14,23 @@ from exactness.matrix import BY_KEY
 from exactness.oracle import Oracle
 
 SLICE = [
+    "PPO/schedule",
+    "PPO/normalized",
     "PPO/noisy-workers",
     "PPO/past-the-end",
     "PPO/evaluated",
     "A2C/two",
     "DQN/wrapped-buffer",
+    "DQN/target",
     "DQN/her",
+    "SAC/schedule",
     "SAC/gsde",
+    "SAC/warm-up",
     "TD3/episodes",
     "DDPG/noise",
     "contrib/recurrent-gsde",
     "contrib/crossq",
-    "toy text/Taxi",
+    "toy text/Blackjack",
     "Box2D/LunarLander-dqn",
     "MuJoCo/Ant",
     "ALE/Pong",

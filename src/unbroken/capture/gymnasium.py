@@ -25,6 +25,8 @@ _AGENT = frozenset({"_unbroken_agent", "_unbroken_errand"})
 
 
 def _workers_rule(obj: object) -> Captor | None:
+    if "gymnasium.vector.async_vector_env" not in sys.modules:
+        return None  # and a walk in a program without environments imports nothing
     from unbroken.capture.async_vectors import workers_rule  # in the workers it walks by these rules itself
 
     return workers_rule(obj)

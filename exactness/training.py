@@ -32,6 +32,8 @@ from unbroken.sb3 import CheckpointCallback
 
 ROOT, JOB = "runs", "job"
 NEVER = 10**9
+DRAWN = 20
+"""So many actions are drawn: one of two would be the same by chance half of the time."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -170,7 +172,7 @@ def _loop(loop: Loop, order: Order, *, after: int) -> Finding:
         "scheduler": digest(loop.scheduler.state_dict()),
     }
     draws = _generators()
-    draws["action"] = digest(loop.space.sample())
+    draws["action"] = digest([loop.space.sample() for _ in range(DRAWN)])
     draws["environment"] = digest([_ahead(loop) for _ in range(after)])
     draws["reset"] = digest(loop.env.reset()[0])
     loop.env.close()
@@ -200,7 +202,7 @@ def _generators() -> dict[str, str]:
 
 def _draws(model: Any, after: int) -> dict[str, str]:
     found = _generators()
-    found["action"] = digest(model.action_space.sample())
+    found["action"] = digest([model.action_space.sample() for _ in range(DRAWN)])
     env = model.env
     answers = [
         env.step(np.stack([env.action_space.sample() for _ in range(env.num_envs)]))[:3] for _ in range(after)

@@ -237,6 +237,8 @@ def herd() -> Any:
                 self.agents = []
             return answer
 
-    return concat_vec_envs_v1(
+    made = concat_vec_envs_v1(
         pettingzoo_env_to_vec_env_v1(Herd()), 2, num_cpus=1, base_class="stable_baselines3"
     )
+    made.action_space.seed(0)
+    return made

@@ -309,12 +309,12 @@ OWN = [
         group="of one's own", name="handle", algorithm="PPO", environment="an engine behind a handle",
         around="nothing registered",
         build=lambda: quick(vector(worlds.Hidden)), steps=192, cold=ENVIRONMENT, claim="approximate",
-        because="it keeps state out of reach, in exactness.worlds.Hidden.engines",
+        because="env_states approximate: it keeps state out of reach, in exactness.worlds.Hidden.engines",
     ),
     Cell(
         group="of one's own", name="clock", algorithm="PPO", environment="reads the wall clock",
         build=lambda: quick(vector(worlds.Clocked), "MultiInputPolicy"), steps=128, cold=ENVIRONMENT, claim="approximate",
-        because="it reads the clock",
+        because="env_states approximate: it reads the clock",
     ),
     Cell(
         group="of one's own", name="parallel", algorithm="PPO", environment="PettingZoo, parallel",

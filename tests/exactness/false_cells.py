@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3 import PPO
 
 from exactness.building import on_policy, vector
@@ -40,6 +41,12 @@ def clocked() -> PPO:
     return PPO("MultiInputPolicy", vector(Clocked), **on_policy())
 
 
+def unseeded() -> PPO:
+    model = cart()
+    model.action_space = spaces.Discrete(2)
+    return model
+
+
 def tireless() -> PPO:
     return PPO("MlpPolicy", vector(Tireless), **on_policy())
 
@@ -60,6 +67,7 @@ def cell(name: str, build: Any, **more: Any) -> Cell:
 
 CELLS = [
     cell("another-each-time", lambda: cart(Entropy)),
+    cell("unseeded-actions", unseeded),
     cell("nothing-cold", cart, cold=("model/_n_updates",)),
     cell("cannot-be-built", refused),
     cell("promised-less", clocked),

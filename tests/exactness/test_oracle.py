@@ -24,6 +24,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
     ("name", "reason"),
     [
         ("another-each-time", "weights policy"),
+        ("unseeded-actions", "draws action differ"),
         ("nothing-cold", "model/_n_updates left cold changes nothing"),
         ("cannot-be-built", "ValueError: this cell cannot be built"),
         ("promised-less", "promised less than exact"),

@@ -12,8 +12,11 @@ unbroken.register_env_capturer(
 
 What `capture` returns is walked like everything else: plain values, containers, arrays. It is copied at
 once. Whether the two functions bring the environment back is tried in copies of the process before training;
-a handle into the memory of this process is found so. Not promised: anything about what cannot be tried in a
-copy, like a simulator behind a socket: there the user's word stands.
+a handle into the memory of this process is found so, in what they return and in the attributes. Attributes come
+back before `restore` is called, which may need them and may change what they lead to.
+
+Not promised: anything about what cannot be tried in a copy, like a simulator behind a socket: there the user's
+word stands.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, RestoreFailed
 from unbroken.state.nodes import Value
 from unbroken.state.policy import Captor, Phase, Policy
 
@@ -53,8 +56,26 @@ class RegisteredCaptor:
             graft.error("was saved without the state that its capturer needs.")
             return
         # Values are complete only once the writes planned so far have run: same phase, later place.
-        graft.write(self.restore_state, obj, state, phase=Phase.WRITE)
+        graft.write(self._bring_back, obj, state, graft.place, phase=Phase.WRITE)
 
+    def _bring_back(self, obj: Any, state: dict[str, Any], place: str) -> None:
+        try:
+            self.restore_state(obj, state)
+        except Exception as error:  # whatever a person's own function raises
+            name = type(obj).__qualname__
+            raise RestoreFailed(
+                f"The capturer registered for {name} could not bring back {place}: its restore raised"
+                f" {type(error).__name__}: {error}.",
+                hint=_TRY_WITHOUT if self.attributes_too else _CORRECT,
+            ) from error
+
+
+_CORRECT = "The checkpoint is as it was: correct that function, and start again."
+_TRY_WITHOUT = (
+    "The checkpoint is as it was. The attributes had come back before, so one that holds a handle of the former"
+    " process (an id, an address) leads nowhere in this one: register the capturer with attributes=False, or correct"
+    " its restore, and start again."
+)
 
 _captors: dict[type, RegisteredCaptor] = {}
 
@@ -69,7 +90,8 @@ def register_env_capturer(
     """Use these two functions for objects of `cls` and its subclasses, for as long as the process lives.
 
     `attributes=False`: of the object's attributes only its spaces and its generator are walked; the
-    functions carry all the rest. A later registration for the same class replaces the earlier one.
+    functions carry all the rest, and what an attribute holds is what the new process has put there: a handle.
+    A later registration for the same class replaces the earlier one.
     """
     if not isinstance(cls, type):
         raise ConfigError(f"{cls!r} is not a class.", hint="Register the class, not an instance of it.")

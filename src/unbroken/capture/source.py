@@ -18,16 +18,18 @@ from unbroken.capture.audit import ChunksOf
 from unbroken.capture.branching import branch_all
 from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
+from unbroken.capture.latecomers import Latecomers
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
 from unbroken.capture.replay_cost import Moments, Teller, tellers, total
-from unbroken.capture.uncovered import uncovered, warn_of
+from unbroken.capture.uncovered import environment_places, uncovered, warn_of
 from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import graft, walk
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Promise, Snapshot
+from unbroken.state.staging import own
 from unbroken.types import Fidelity, worse
 
 ENVIRONMENTS = "env_states"
@@ -75,6 +77,7 @@ class GraftSource:
         self._replayed: list[Teller] = []
         """Who knows what a restore costs, of what the newest capture has met."""
         self._moments = Moments()
+        self._latecomers = Latecomers(policy)
 
     def capture(self) -> Snapshot:
         """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
@@ -87,8 +90,12 @@ class GraftSource:
             self._expected = expected_bytes(snapshot, walked.met())
             self._uncovered = uncovered(walked, self.scratch)
             self.scratch = []
-            warn_of([*snapshot.notes, *self._uncovered])
-        snapshot.notes += self._uncovered
+            warn_of([*snapshot.notes, *self._uncovered], environment_places(walked))
+            self._latecomers.heard(snapshot.notes)
+        self._latecomers.begin(walked)
+        later = self._latecomers.look(walked)
+        self._latecomers.warn(snapshot.notes, later)
+        snapshot.notes += [*self._uncovered, *later]
         if self._facts is not None:
             snapshot.counters.update(self._facts())
         for name, promise in promises_of(snapshot).items():
@@ -131,7 +138,9 @@ class GraftSource:
 
     def skeleton(self) -> Snapshot:
         """Return the state without the contents of arrays and generators."""
-        return walk.capture(self.roots, self.policy, contents=False)
+        walked = walk.walk(self.roots, self.policy, contents=False)
+        self._latecomers.begin(walked)
+        return own(walked.snapshot)
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> graft.Graft:
         """Lay a saved state over the roots. Touches nothing."""

@@ -18,13 +18,13 @@ module.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from unbroken.capture import registry, replay
+from unbroken.capture import addresses, registry, replay
 from unbroken.capture import replay_cost as cost
 from unbroken.capture.clock import Clock
 from unbroken.capture.environments import (
@@ -40,13 +40,13 @@ from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.neighbours import Neighbours
 from unbroken.capture.policies import default_policy
 from unbroken.capture.tape import Witness
-from unbroken.errors import UnbrokenError
+from unbroken.errors import RestoreFailed, StateMismatch, UnbrokenError
 from unbroken.state import diff
 from unbroken.state.graft import plan
 from unbroken.state.lookup import attributes_of, lookup
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Snapshot
-from unbroken.state.walk import capture
+from unbroken.state.walk import capture, walk
 from unbroken.types import Fidelity
 
 BEFORE, AFTER, RESETS_AT = 25, 60, (20, 40)
@@ -83,6 +83,16 @@ class Finding:
     step_seconds: float = 0.0
     """What a step of a replay took; 0 where nothing is replayed."""
     evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A state as another process would have written it. `told`: what to say if nothing can go on from it."""
+
+    told: str
+    evidence: Evidence
+    must_agree: bool
+    """Whether it has to go on just as it did; else it only has to go on."""
 
 
 Elsewhere = Callable[[Evidence], str]
@@ -204,7 +214,27 @@ def repeat_in_place(env: Any, evidence: Evidence) -> str:
     """The same over a live environment. To be called in a copy of the process, which ends then."""
     inner, clock = _prepared_in_place(env)
     _reset(inner)  # as every process does before it restores
-    return _repeated(inner, evidence, clock)
+    try:
+        return _repeated(inner, evidence, clock)
+    except RestoreFailed as failed:
+        return _raised(failed)
+
+
+def goes_on(env: Any, evidence: Evidence) -> str:
+    """The same where it need not agree: return what is raised, or nothing."""
+    try:
+        different = repeat_in_place(env, evidence)
+    except StateMismatch:  # another object of the class may be of another size
+        return ""
+    return different if different.startswith(_RAISED) else ""
+
+
+_RAISED = "its restore raised"
+
+
+def _raised(failed: RestoreFailed) -> str:
+    cause = failed.__cause__ or failed
+    return f"{_RAISED} {type(cause).__name__}: {cause}"
 
 
 def _repeated(env: Any, evidence: Evidence, clock: Clock | None) -> str:
@@ -326,13 +356,53 @@ def judge_capturer(env: Any) -> Judgement:
     inner, clock = _prepared_in_place(env)
     try:
         finding = compare_in_place(inner, How.CAPTURER, clock)
+    except RestoreFailed as failed:
+        if isinstance(failed.__cause__, OSError):  # it reaches for what is cut off here
+            return Judgement(Verdict(How.CAPTURER))
+        reason = f"its capturer does not bring it back: {_raised(failed)}"
+        return Judgement(Verdict(How.CAPTURER, Fidelity.APPROXIMATE, reason))
     except Exception:  # noqa: BLE001 - an environment may raise anything where it is cut off from the world
         return Judgement(Verdict(How.CAPTURER))
     if finding.difference:
         reason = f"its capturer does not bring back all of it: after a restore {finding.difference}"
         return Judgement(Verdict(How.CAPTURER, Fidelity.APPROXIMATE, reason))
     fidelity = Fidelity.APPROXIMATE if finding.reservation else Fidelity.EXACT
-    return Judgement(Verdict(How.CAPTURER, fidelity, finding.reservation), finding.evidence)
+    foreign = [*_with_other_addresses(inner, finding.evidence), *_of_another(inner, clock)]
+    return Judgement(Verdict(How.CAPTURER, fidelity, finding.reservation), finding.evidence, tuple(foreign))
+
+
+def _with_other_addresses(env: Any, evidence: Evidence | None) -> Iterator[Foreign]:
+    """Yield the state with every address in it exchanged, if there is one."""
+    if evidence is None:
+        return
+    objects = list(walk({"env": env}, policy(), contents=False).met())
+    snapshot, places = addresses.exchanged(evidence.snapshot, "env", objects)
+    names = dict.fromkeys(place.rpartition("<state>/")[2] for place in places)
+    if not names:
+        return
+    if all("<state>" in place for place in places):
+        told = f"its capturer saves an address in this process ({_listed(tuple(names))}), not what is there"
+    else:
+        kept = tuple(dict.fromkeys(place for place in places if "<state>" not in place))
+        told = (
+            f"its attribute {_listed(kept)} is an address in this process and comes back as it was; register its"
+            " capturer with attributes=False"
+        )
+    yield Foreign(told, replace(evidence, snapshot=snapshot), must_agree=True)
+
+
+def _of_another(env: Any, clock: Clock) -> Iterator[Foreign]:
+    """Yield the state of another object of its class, if one can be built: with handles of its own."""
+    with suppress(Exception):  # whatever a constructor raises: then there is no second one
+        other = None if list(chain(env)) != [env] else replay.fresh(env)
+        if other is not None and type(other) is type(env):
+            evidence = compare_in_place(other, How.CAPTURER, clock).evidence
+            told = (
+                "another one built like it cannot take its state; if an attribute holds a handle, register its capturer"
+                " with attributes=False"
+            )
+            if evidence is not None:
+                yield Foreign(told, evidence, must_agree=False)
 
 
 def _prepared_in_place(env: Any) -> tuple[Any, Clock]:
@@ -357,6 +427,8 @@ class Judgement:
 
     verdict: Verdict
     evidence: Evidence | None = None
+    foreign: tuple[Foreign, ...] = ()
+    """The state as other processes would have written it, which has to be good here too."""
 
 
 def decide(

@@ -9,9 +9,9 @@ no root leads to.
 Invariant: nothing is run and nothing is changed to find it, not even what a class has put in the place of
 `__class__`, `__dict__` or `isinstance`.
 
-Not promised: what code does under a name made at run time; code of environments, which the probe tries out; a
-constant that is only read is no state, whatever it is; functions behind the first `MOST_FUNCTIONS`, and then
-that is said.
+Not promised: what code does under a name made at run time; code of environments and of all that they hold, which
+are tried out as a whole, with a verdict of their own; a constant that is only read is no state, whatever it is;
+functions behind the first `MOST_FUNCTIONS`, and then that is said.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import sysconfig
 import types
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
+from unbroken.capture.environments import known
 from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, uses
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
@@ -65,8 +66,8 @@ class UncoveredWarning(UserWarning):
     """Something that belongs to the training is in no checkpoint."""
 
     @classmethod
-    def of(cls, notes: Iterable[Note]) -> UncoveredWarning:
-        """Return the warning that names it."""
+    def of(cls, notes: Iterable[Note], environments: Collection[str] = ()) -> UncoveredWarning:
+        """Return the warning that names it. `environments`: the places of all of them."""
         lost = list(notes)
         cut = [f"At {note.place} {note.detail}." for note in lost if note.kind == CUT_SHORT]
         told = list(dict.fromkeys(f"{note.place}: {note.detail}" for note in lost if note.kind != CUT_SHORT))
@@ -74,26 +75,67 @@ class UncoveredWarning(UserWarning):
         if told:
             cut.insert(
                 0,
-                f"Not in the checkpoint: {'; '.join(told[:SHOWN])}{more}. A resumed run starts them anew. Keep what has"
-                " to come back in an attribute of a callback or of another object that is saved.",
+                f"Not in the checkpoint: {'; '.join(told[:SHOWN])}{more}. A resumed run starts them anew."
+                f" {_advice([note.place for note in lost if note.kind != CUT_SHORT], environments)}",
             )
         return cls(" ".join(cut))
 
 
-def warn_of(notes: Iterable[Note]) -> None:
-    """Name what no checkpoint has; nothing where that is nothing."""
+def _advice(places: Iterable[str], environments: Collection[str]) -> str:
+    """Return what a person can do about what is lost at these places."""
+    inside = {place: _is_in(place, environments) for place in places}
+    ways: list[str] = []
+    if any(inside.values()):
+        ways.append(
+            "Say how an environment's state is read and written with unbroken.register_env_capturer, if it is needed."
+        )
+    if not all(inside.values()):
+        callbacks = any(place.startswith("callbacks/") for place, within in inside.items() if not within)
+        holder = "the callback or of another object" if callbacks else "an object"
+        ways.append(f"Keep what has to come back in an attribute of {holder} that is saved.")
+    return " ".join(ways)
+
+
+def warn_of(notes: Iterable[Note], environments: Collection[str] = ()) -> None:
+    """Name what no checkpoint has; nothing where that is nothing. `environments`: the places of all of them."""
     lost = [note for note in notes if note.kind in (KIND, "outside", CUT_SHORT)]
     if lost:
-        warnings.warn(UncoveredWarning.of(lost), stacklevel=2)
+        warnings.warn(UncoveredWarning.of(lost, environments), stacklevel=2)
+
+
+def environment_places(walk: Walk) -> frozenset[str]:
+    """Return where a walk has met environments."""
+    return frozenset(place() for value, place in walk.places() if _is_environment(value))
+
+
+def _is_environment(value: object) -> bool:
+    return _is_kind(value, "gymnasium", "Env") or _is_kind(value, "pettingzoo", "ParallelEnv")
+
+
+def _is_in(place: str, environments: Collection[str]) -> bool:
+    """Whether a place is that of an environment, or inside of one."""
+    while place:
+        if place in environments:
+            return True
+        place = place.rpartition("/")[0]
+    return False
 
 
 def uncovered(walk: Walk, scratch: Iterable[object] = ()) -> list[Note]:
     """Return a note on each thing that the code of the captured objects changes and that was not captured, and
     one where not all code was looked at. `scratch`: what need not be captured."""
-    search = _Search({id(value) for value in walk.met()}, frozenset(map(id, scratch)))
+    met = {id(value) for value in walk.met()}
+    search = _Search(met, frozenset(map(id, scratch)), _tried(walk))
     for value, place in walk.places():
         search.at(value, place)
     return search.run()
+
+
+def _tried(walk: Walk) -> frozenset[str]:
+    """Return the places of environments that are tried out. One that is known by name is not: what a program has put
+    in it, a function for a wrapper of a library, is looked at like all else."""
+    found = [(value, place) for value, place in walk.places() if _is_environment(value)]
+    return frozenset(place() for value, place in found if known(value) is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +166,8 @@ class _Search:
     """Identities of everything that is captured."""
     scratch: frozenset[int]
     """Identities of what nobody needs again."""
+    tried: frozenset[str] = frozenset()
+    """Places below which no code is looked at."""
     queue: deque[_Code] = field(default_factory=deque[_Code])
     own: dict[type, set[str]] = field(default_factory=dict[type, set[str]])
     """Classes of the program, with the attributes that objects of theirs have for themselves."""
@@ -137,16 +181,18 @@ class _Search:
     def at(self, value: object, place: Any) -> None:
         kind = type(value)
         if (function := _function(value)) is not None:
-            if is_program(function.__module__):
+            if is_program(function.__module__) and not _is_in(place(), self.tried):
                 self.queue.append(_Code.of(function, place(), has_cells=True))
             return
         if kind not in self._kinds:
+            line = () if _is_environment(value) else _line(kind)
+            own = [cls for cls in line if is_program(_of_class(cls, "__module__"))]
+            if own and _is_in(place(), self.tried):
+                return  # another one of its class may stand elsewhere
             self._kinds.add(kind)
-            own = () if _is_kind(value, "gymnasium", "Env") else _line(kind)
             for cls in own:
-                if is_program(_of_class(cls, "__module__")):
-                    self.own[kind] = set()
-                    self.queue += [_Code.of(f, place(), owner=cls) for f in functions_of(cls)]
+                self.own[kind] = set()
+                self.queue += [_Code.of(f, place(), owner=cls) for f in functions_of(cls)]
         if kind in self.own:
             self.own[kind].update(_attributes(value))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from unbroken.state import stdlib
 from unbroken.state.nodes import class_name
-from unbroken.state.policy import Codec, Policy
+from unbroken.state.policy import Codec, Grown, Policy
 
 STATELESS = frozenset({
     # Of the process, or of the program, and not of the run: a restart makes them anew.
@@ -81,6 +81,8 @@ class Facts:
     structural: bool
     remade: str
     """The named base whose objects a training may put in the place of each other, or empty."""
+    grown: Grown | None
+    """How objects are built that a training has made, if they can be."""
     on_class: Callable[[Any], Mapping[str, Any]] | None
     """Returns what stands on the class of an object and is part of its state, if the policy has such a thing."""
     tabled: str
@@ -132,6 +134,9 @@ def _kind(cls: type, policy: Policy, *, coded: bool, external: bool) -> Kind:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names and top != "__main__" and module not in WALKED_STDLIB:
         # Locks, files, threads, sockets, iterators: walking into one and writing it back would break it.
+        return Kind.EXTERNAL
+    if any(type(vars(base).get("__next__")) is types.WrapperDescriptorType for base in cls.__mro__):
+        # Derived from an iterator written in C (`class Ids(itertools.count)`): no attribute shows how far it is.
         return Kind.EXTERNAL
     if cls.__dictoffset__ or slots_of(cls):
         return Kind.OBJECT
@@ -188,6 +193,7 @@ class Lookup:
             component=policy.components.get(base, ""),
             structural=not remade and any(n in policy.structural for n in names),
             remade=remade,
+            grown=next((policy.grown[n] for n in names if n in policy.grown), None),
             on_class=next((policy.on_class[n] for n in names if n in policy.on_class), None),
             tabled=next((n for n in names if n in policy.tables), ""),
             stateless=self._stateless(cls, names[0], declared=external),

@@ -19,6 +19,9 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
     if not mine:
         if graft.is_structural(twin) or callable(twin):
             return keep_program_s(graft, node, node.c, twin)
+        own = graft.known_elsewhere(node)
+        mine = own is not MISSING
+    if not mine:
         cls = graft.buildable_class(node.c, twin)
         if cls is None:
             return graft.bind(node, None if twin is MISSING else twin)
@@ -28,14 +31,18 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
             return graft.bind(node, graft.refuse(f"{node.c} cannot be built without its constructor.", twin))
     captor = next((c for rule in graft.policy.captors if (c := rule(own)) is not None), None)
     only = captor.attributes(own) if captor is not None else None
-    remade = graft.facts(type(own)).remade
-    outer, graft.remaking = graft.remaking, bool(remade)
+    facts = graft.facts(type(own))
+    outer, graft.remaking = graft.remaking, bool(facts.remade)
     try:
-        plan_attributes(graft, {**node.a, **node.s}, own, mine=mine, only=only)
+        with graft.growth.inside(facts, mine=mine):
+            plan_attributes(graft, {**node.a, **node.s}, own, mine=mine, only=only)
     finally:
         graft.remaking = outer
-    if remade and not mine:
-        graft.write(graft.policy.remade[remade], own)
+    if facts.remade and not mine:
+        graft.write(graft.policy.remade[facts.remade], own)
+    elif facts.grown and not mine:
+        like = graft.growth.like(node.c)
+        graft.write(facts.grown.complete, own, None if like is MISSING else like)
     if node.x:
         if captor is None:
             graft.error(f"{node.c} was saved with {', '.join(node.x)}, which nothing here restores.")
@@ -70,6 +77,9 @@ def plan_attributes(
     for name, value in saved.items():
         if name in facts.skip:
             graft.error(f"the attribute {name} belongs to the process and cannot come from a checkpoint.")
+        elif only is not None and name not in only:
+            # Its captor did not say so yet when this was saved.
+            graft.note_at(name, "kept", "its captor leaves it to the program.")
         elif name in slots:
             _slot(graft, owner, name, value, mine=mine)
         elif attributes is None:
@@ -82,7 +92,7 @@ def plan_attributes(
         else:
             old = had.get(name, MISSING)
             new = graft.value(name, value, old)
-            if not same(new, old):
+            if new is not MISSING and not same(new, old):
                 graft.write(attributes.__setitem__, name, new)
     if mine:
         _remove(graft, saved, owner, attributes or {}, only)
@@ -91,7 +101,7 @@ def plan_attributes(
 def _slot(graft: Graft, owner: object, name: str, value: Value, *, mine: bool) -> None:
     old = getattr(owner, name, MISSING) if mine else MISSING
     new = graft.value(name, value, old)
-    if not same(new, old):
+    if new is not MISSING and not same(new, old):
         graft.write(object.__setattr__, owner, name, new)
 
 

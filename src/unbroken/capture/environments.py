@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from unbroken.capture import ale, box2d_world, gymnasium, mujoco, numpy_random, registry, replay
+from unbroken.capture.neighbours import is_own
 from unbroken.capture.replay_cost import about
 from unbroken.state.policy import Policy
 from unbroken.types import Fidelity
@@ -90,8 +91,16 @@ def chain(env: Any) -> Iterator[Any]:
 
 
 def is_wrapper_of_library(layer: Any) -> bool:
-    """Whether a wrapper is known by name to keep everything in its attributes."""
-    return type(layer).__module__.startswith(_WRAPPERS)
+    """Whether a wrapper is known by name to keep everything in its attributes.
+
+    One that calls a function of the program (`TransformReward`) is not: the function may keep something anywhere.
+    """
+    return type(layer).__module__.startswith(_WRAPPERS) and not _is_the_programs(vars(layer).get("func"))
+
+
+def _is_the_programs(function: object) -> bool:
+    function = getattr(function, "func", function)  # of a partial
+    return is_own(getattr(function, "__module__", None) or type(function).__module__)
 
 
 def known(env: Any) -> Verdict | None:

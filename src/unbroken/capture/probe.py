@@ -5,6 +5,9 @@ never touched: one with a `spec` is built twice in a process of its own, which t
 cannot be built again, an object of the user's own class, is tried in a copy of this process, which takes
 230 of its steps at most and a tenth of a second beside. Either ends after the timeout.
 
+Invariant: a verdict is of the whole chain. A `spec` may know nothing of a wrapper that a person has put around
+what it built; a twin that lacks one, or has others, is no twin.
+
 Not promised: an environment that behaves differently in another process than in this one.
 """
 
@@ -21,17 +24,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unbroken.capture import registry
-from unbroken.capture.environments import How, Verdict, chain, known
+from unbroken.capture.environments import How, Verdict, chain, is_wrapper_of_library, known
 from unbroken.capture.fork import Unanswered, ask_copy
 from unbroken.capture.second_process import NoAnswer, SecondProcess
 from unbroken.errors import ConfigError
+from unbroken.state.nodes import class_name
 from unbroken.types import Fidelity
 
 if TYPE_CHECKING:
@@ -47,11 +51,11 @@ def probe(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
     if verdict is not None:
         return verdict
     if registry.registered(list(chain(env))[-1]) is not None:
-        # Never a second one: there may be a server or a machine behind it.
+        # Nothing outside of copies of this process: there may be a server or a machine behind it.
         return probe_live(env, timeout=timeout)
     makers = [maker for layer in (env, list(chain(env))[-1]) if (maker := _maker(layer)) is not None]
     for maker in makers:
-        verdict = probe_factory(maker, timeout=timeout)
+        verdict = probe_factory(maker, layers=own_layers(env), timeout=timeout)
         if not verdict.reason.startswith(UNBUILDABLE):
             return verdict
     return probe_live(env, timeout=timeout)
@@ -77,11 +81,20 @@ def probe_live(env: Any, *, timeout: float = TIMEOUT) -> Verdict:
             return verdict
         different = _different(lambda evidence=evidence: _repeated(env, evidence), _left(end))  # type: ignore[misc]
         if not different:
-            return verdict
+            return _among_foreign(env, verdict, said["foreign"], end)
         if verdict.how is How.CAPTURER:
             reason = f"what its capturer saves means nothing elsewhere: after a restore {different}"
             return Verdict(How.CAPTURER, Fidelity.APPROXIMATE, reason)
         refuted[verdict.how] = different
+
+
+def _among_foreign(env: Any, verdict: Verdict, foreign: list[str], end: float) -> Verdict:
+    """Return the verdict once states as another process would have written them were tried too."""
+    for written in foreign:
+        if fails := _different(lambda written=written: _taken(env, written), _left(end)):  # type: ignore[misc]
+            told = _unpacked(written).told
+            return Verdict(verdict.how, Fidelity.APPROXIMATE, f"{told} ({fails})")
+    return verdict
 
 
 def _left(end: float) -> float:
@@ -94,14 +107,30 @@ def _judged(env: Any, refuted: Mapping[How, str]) -> str:
     vouched = registry.registered(list(chain(env))[-1]) is not None
     judgement = judge_capturer(env) if vouched else judge_in_place(env, refuted)
     evidence = judgement.evidence
-    kept = "" if evidence is None else base64.b64encode(pickle.dumps(evidence)).decode()
-    return json.dumps({"verdict": _written(judgement.verdict), "evidence": kept})
+    kept = "" if evidence is None else _packed(evidence)
+    foreign = [_packed(one) for one in judgement.foreign]
+    return json.dumps({"verdict": _written(judgement.verdict), "evidence": kept, "foreign": foreign})
+
+
+def _packed(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _unpacked(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))  # noqa: S301 - from our own copy
 
 
 def _repeated(env: Any, evidence: str) -> str:
     from unbroken.capture.trial import repeat_in_place
 
-    return repeat_in_place(env, pickle.loads(base64.b64decode(evidence)))  # noqa: S301 - from our own copy
+    return repeat_in_place(env, _unpacked(evidence))
+
+
+def _taken(env: Any, foreign: str) -> str:
+    from unbroken.capture.trial import goes_on, repeat_in_place
+
+    found = _unpacked(foreign)
+    return (repeat_in_place if found.must_agree else goes_on)(env, found.evidence)
 
 
 ELSEWHERE = "in another process"
@@ -141,12 +170,26 @@ def _checked(timeout: float) -> None:
 UNBUILDABLE = "it could not be built again"
 
 
-def probe_factory(make: Callable[[], Any], *, timeout: float = TIMEOUT) -> Verdict:
-    """Return the verdict on what `make` builds. Takes a few seconds, at most `timeout`."""
+def own_layers(env: Any) -> list[str]:
+    """Return the classes that have a say in what an environment does, outermost first: of the base, and of the
+    wrappers that are not known by name."""
+    *wrappers, base = chain(env)
+    return [
+        class_name(type(layer)) for layer in (*(w for w in wrappers if not is_wrapper_of_library(w)), base)
+    ]
+
+
+def probe_factory(
+    make: Callable[[], Any], *, layers: Sequence[str] = (), timeout: float = TIMEOUT
+) -> Verdict:
+    """Return the verdict on what `make` builds. Takes a few seconds, at most `timeout`.
+
+    `layers`: the `own_layers` that it has to have; none where `make` is all that there is to judge by.
+    """
     _checked(timeout)
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
     try:
-        payload = cloudpickle.dumps((make, registry.every()))
+        payload = cloudpickle.dumps((make, list(layers), registry.every()))
     except Exception as error:  # noqa: BLE001 - whatever pickling a foreign object raises: then there is no twin
         return _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     with tempfile.TemporaryDirectory(prefix="unbroken-probe-") as folder:
@@ -195,7 +238,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _maker(env: Any) -> Callable[[], Any] | None:
     spec = getattr(env, "spec", None)
-    if spec is None:
+    # A wrapper that did not record its arguments is named in it, and cannot be built.
+    if spec is None or any(w.kwargs is None for w in spec.additional_wrappers):
         return None
     gymnasium: Any = importlib.import_module("gymnasium")
     try:
@@ -214,16 +258,21 @@ def main() -> None:
 
     clock = Clock()
     clock.install()  # before the environment is imported: it may take functions out of `time`
-    make, captors = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from our own parent
+    make, layers, captors = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - from our own parent
     registry.adopt(captors)
     # Before any environment is there, so that it knows of none of their handles.
     second = SecondProcess(lambda evidence: _repeat(make, evidence, clock).encode())
     try:
-        make().close()
+        env = make()
+        found = own_layers(env)
+        env.close()
     except Exception as error:  # noqa: BLE001 - whatever the environment raises is the finding
         verdict = _unknown(f"{UNBUILDABLE} ({type(error).__name__}: {error})")
     else:
-        verdict = judge(make, clock, lambda evidence: _asked(second, evidence))
+        if layers and found != layers:
+            verdict = _unknown(f"{UNBUILDABLE} (what comes out is {' in '.join(reversed(found))})")
+        else:
+            verdict = judge(make, clock, lambda evidence: _asked(second, evidence))
     _put(Path(sys.argv[1]), _written(verdict))
     second.close()
 

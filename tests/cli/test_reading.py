@@ -15,8 +15,10 @@ import pytest
 from tests.cli.command import unbroken
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.cli import target
+from unbroken.cli.ls import Listed, cells
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Resume, Settings
+from unbroken.repo.repository import Repository
 
 STEPS = [40, 30, 20]
 
@@ -174,6 +176,17 @@ def test_what_training_went_back_before_is_marked(tmp_path: Path) -> None:
         (0, False),
     ]
     assert unbroken("ls", "run", cwd=tmp_path).out.count("abandoned") == 2
+
+
+def test_what_all_parts_have_lost_is_one_word_in_a_list(trained: Path) -> None:
+    newest = Repository.open(trained / "runs/tiny", "tiny").commits()[0]
+    inexact = dict.fromkeys(["callbacks", "env_states", "logger"], "approximate")
+
+    def told(components: int) -> str:
+        return str(cells(Listed(newest, "", False, inexact, components)))
+
+    assert "good; approximate: all parts" in told(3)
+    assert "good; approximate: callbacks, env_states, logger" in told(4)
 
 
 def test_the_search_for_runs_is_bounded_and_passes_over_what_may_not_be_read(

@@ -59,7 +59,8 @@ class TestDu:
         assert run["on_disk"] == bytes_in(trained / "runs/tiny/tiny") == run["live"] + run["dead"]
         newest = run["checkpoints"][0]
         assert newest["step"] == 40
-        assert newest["components"]["training_state"]["uncompressed"] == 24_000
+        state = newest["components"]["training_state"]
+        assert 24_000 < state["uncompressed"] < 25_000, "the array and its document"
         assert newest["alone"] >= sum(part["alone"] for part in newest["components"].values())
 
     def test_it_changes_nothing_and_needs_no_lock(self, folder: Path) -> None:

@@ -153,6 +153,13 @@ def test_the_best_is_chosen_by_its_metric() -> None:
     assert plan.first.commit is scored[1]
 
 
+def test_a_start_from_the_best_takes_the_first_of_equals() -> None:
+    scored = tuple(commit(n, 100 * n, metrics={"r": 500.0}) for n in (1, 2, 3))
+    plan = plan_recovery(Evidence(commits=scored), Wish(resume="best", best=Best("r")))
+    assert plan.first is not None
+    assert plan.first.commit is scored[0]
+
+
 def test_a_named_step_is_not_replaced_by_another() -> None:
     assert plan_recovery(Evidence(commits=THREE), Wish(resume=150)).first is None
     found = plan_recovery(Evidence(commits=THREE), Wish(resume=100)).first

@@ -43,6 +43,33 @@ def test_the_line_names_step_rate_buffer_episodes_tier_and_what_is_exact() -> No
     ]
 
 
+def test_one_reason_for_all_parts_is_said_once() -> None:
+    promises = lowered({"callbacks": EXACT, "env_states": EXACT, "logger": EXACT}, ["n_envs: 2 -> 4"])
+    report = ResumeReport(
+        tier=Tier.NEWEST, fault=SOFT, step=5, plan=RecoveryPlan(()), position="step", promises=promises
+    )
+    assert report.text.endswith(" · approximate: all parts (n_envs: 2 -> 4)")
+    assert report.text.count("n_envs") == 1
+
+
+def test_parts_with_the_same_reason_stand_on_one_line() -> None:
+    promises = {"env_states": NEARLY, "callbacks": GONE, "logger": NEARLY}
+    report = ResumeReport(
+        tier=Tier.NEWEST, fault=SOFT, step=5, plan=RecoveryPlan(()), position="step", promises=promises
+    )
+    assert report.text.splitlines()[1:] == [
+        "  env_states, logger are approximate: nobody looked at this environment",
+        "  callbacks is not captured: callbacks/Mine/feed: builtins:generator",
+    ]
+
+
+def test_episodes_that_nobody_has_counted_are_not_said() -> None:
+    report = ResumeReport(
+        tier=Tier.NEWEST, fault=SOFT, step=5, plan=RecoveryPlan(()), position="step", facts={"episodes": 0}
+    )
+    assert "episodes" not in report.text
+
+
 def test_a_fresh_start_says_where_checkpoints_go() -> None:
     report = ResumeReport(
         tier=Tier.FRESH, fault=EndOfProcess(FaultKind.NONE), step=0, plan=RecoveryPlan(()), where="runs/dqn"

@@ -227,8 +227,18 @@ def test_a_checkpoint_that_was_found_damaged_takes_no_place_among_the_last(root:
 
 
 def test_must_needs_a_checkpoint(root: Path) -> None:
-    with pytest.raises(NoUsableCheckpoint, match="must"):
+    with pytest.raises(NoUsableCheckpoint, match="must") as raised:
         engine_of(Training(), root, resume="must").resume()
+    assert str(root) in str(raised.value), "the place that was looked at"
+    assert "damaged" not in str(raised.value)
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(root: Path) -> None:
+    run_and_abandon(root)
+    with pytest.raises(NoUsableCheckpoint, match="no checkpoint has step 15") as raised:
+        engine_of(Training(), root, resume=15).resume()
+    assert "0, 10, 20, 30" in str(raised.value)
+    assert "damaged" not in str(raised.value)
 
 
 def test_never_starts_anew_and_the_old_ones_do_not_come_back(root: Path) -> None:

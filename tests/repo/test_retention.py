@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
@@ -117,6 +118,22 @@ def test_the_best_is_by_metric_and_mode_and_never_a_bad_one() -> None:
     ]
     assert kept(plan_retention(history, keep_last=1, best=Best("reward"))) == [5, 1]
     assert kept(plan_retention(history, keep_last=1, best=Best("reward", "min"))) == [5, 4]
+
+
+def test_of_equal_values_the_first_is_the_best_since_it_was_evaluated_then() -> None:
+    history = [
+        commit(n, metrics={"reward": value}) for n, value in ((1, 100.0), (2, 500.0), (3, 500.0), (4, 500.0))
+    ]
+    assert kept(plan_retention(history, keep_last=1, best=Best("reward"))) == [4, 2]
+    assert Best("reward", "min").choose([*history, commit(5, metrics={"reward": 100.0})]) is history[0]
+
+
+def test_of_equal_values_one_that_a_later_start_went_back_before_is_not_the_best() -> None:
+    reached = [commit(n, metrics={"reward": 500.0}) for n in (2, 3)]
+    again = [
+        replace(commit(n), step=Step(step), metrics={"reward": 500.0}) for n, step in ((4, 150), (5, 250))
+    ]
+    assert Best("reward").choose([commit(1), *reached, *again]) is again[0]
 
 
 def test_a_plan_can_be_printed() -> None:

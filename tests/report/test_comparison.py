@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.report.comparison import compared, comparison_table, promises_told
+from unbroken.report.comparison import classes_told, compared, comparison_table, off_by, promises_told
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
 
@@ -46,3 +46,23 @@ def test_equal_is_not_said_alone_of_what_is_not_exact(fidelity: Fidelity) -> Non
     assert "equal" in plain
     assert plain.splitlines()[1].split("  ")[1] != "equal"
     assert promises_told(rows) == [f"training_state is {fidelity.value}: a: nobody knows"]
+
+
+class First:
+    value = 1
+
+
+class Second:
+    value = 1
+
+
+def test_two_algorithms_differ_by_their_class_in_plain_words() -> None:
+    rows = compared(snapshot(model=First()), snapshot(model=Second()))
+    assert classes_told(rows) == ["model: First in A, Second in B"]
+    assert "another class: First -> Second" in comparison_table(rows).plain()
+
+
+def test_an_object_that_is_missing_is_told_by_its_name_alone() -> None:
+    rows = compared(snapshot(a=First()), snapshot(b=1))
+    told = [off_by(leaf) for row in rows for leaf in row.differences]
+    assert told == ["First -> absent", "absent -> 1"]

@@ -13,9 +13,11 @@ from unbroken.cli.target import Target, run_of
 from unbroken.format.records import Commit
 from unbroken.report.comparison import (
     ComponentComparison,
+    classes_told,
     compared,
     comparison_table,
     off_by,
+    plain,
     promises_told,
 )
 from unbroken.report.position import where
@@ -53,6 +55,7 @@ def diff(
     parts: list[Table | str] = [
         f"A: {named(left, before)}",
         f"B: {named(right, after)}",
+        *classes_told(components),
         "",
         comparison_table(components),
         *promises_told(components),
@@ -61,7 +64,7 @@ def diff(
         leaves = Table((Column("component"), Column("place"), Column("A"), Column("B"), Column("off by")))
         for leaf in found:
             far = "" if leaf.distance is None else off_by(leaf)
-            leaves.add(leaf.component, leaf.place, leaf.before, leaf.after, far)
+            leaves.add(leaf.component, leaf.place, plain(leaf.before), plain(leaf.after), far)
         parts += ["", leaves]
     show(*parts, data=result, json=json)
     return EXIT_OK if result.equal else EXIT_NO

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from unbroken.cli.target import open_run, runs_in
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
+from unbroken.repo.retention import abandoned
 from unbroken.repo.settled import ATTEMPTS
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
@@ -30,7 +31,6 @@ COLUMNS = (
     Column("metrics"),
 )
 ABANDONED = "abandoned: a later start went back before it"
-_ORDER = {"start": 0, "step": 1, "end": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Listed:
     """Training went back before this checkpoint and then on: no start goes on from it any more."""
     fidelity: Mapping[str, str]
     """Component -> `approximate` or `not captured`; those that are exact are left out."""
+    components: int = 0
+    """How many there are, exact or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +110,19 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
     if listed.problem:
         state = Cell(listed.problem, "bad")
     else:
-        good = f"good; {'; '.join(_told(listed.fidelity))}" if listed.fidelity else "good"
+        good = f"good; {'; '.join(_told(listed))}" if listed.fidelity else "good"
         state = Cell(ABANDONED if listed.abandoned else good, "quiet")
     taken = where(commit.position, commit.segment)
     return number(commit.step), taken, moment(commit.time), state, metrics
 
 
-def _told(fidelity: Mapping[str, str]) -> list[str]:
-    return [
-        f"{word}: {', '.join(name for name, kept in fidelity.items() if kept == word)}"
-        for word in sorted(set(fidelity.values()))
-    ]
+def _told(listed: Listed) -> list[str]:
+    """Return which components are not exact, by what they are; all of them are one word."""
+    told: list[str] = []
+    for word in sorted(set(listed.fidelity.values())):
+        names = [name for name, kept in listed.fidelity.items() if kept == word]
+        told.append(f"{word}: {', '.join(names) if len(names) < listed.components else 'all parts'}")
+    return told
 
 
 def _listing(run: str) -> RunListing:
@@ -141,32 +145,19 @@ def checkpoints(repository: Repository) -> tuple[Listed, ...]:
 def _listed(repository: Repository) -> tuple[Listed, ...]:
     commits = repository.commits()
     left = abandoned(commits)
-    return tuple(
-        Listed(c, _problem(repository, c), c.sequence in left, _fidelity(repository, c)) for c in commits
-    )
+    return tuple(_one(repository, c, abandoned=c.sequence in left) for c in commits)
 
 
-def _fidelity(repository: Repository, commit: Commit) -> dict[str, str]:
+def _one(repository: Repository, commit: Commit, *, abandoned: bool) -> Listed:
+    problem = _problem(repository, commit)
     try:
         found = repository.meta(commit).fidelity
     except (CorruptObject, UnsupportedFormat):
-        return {}  # said as its problem
-    return {
+        found = {}  # said as its problem
+    inexact = {
         name: one.fidelity.value for name, one in sorted(found.items()) if one.fidelity is not Fidelity.EXACT
     }
-
-
-def abandoned(newest_first: Iterable[Commit]) -> set[int]:
-    """Return the sequence numbers of commits that the training has left behind by going back before them."""
-    found: set[int] = set()
-    earliest: tuple[int, int, int] | None = None
-    for commit in newest_first:
-        point = (commit.segment, commit.step, _ORDER[commit.position])
-        if earliest is not None and point >= earliest:
-            found.add(commit.sequence)
-        else:
-            earliest = point
-    return found
+    return Listed(commit, problem, abandoned, inexact, len(found))
 
 
 def _problem(repository: Repository, commit: Commit) -> str:

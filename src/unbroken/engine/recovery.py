@@ -105,15 +105,20 @@ _WHAT = {
 }
 
 
+ANEW = 'Repair or remove what is damaged, or start anew with worst_tier="fresh".'
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
     """What would be tried, best first. `str()` of it is a table.
 
-    `stop` says why the run must not go on if no attempt is left; `first` is what to do now.
+    `stop` says why the run must not go on if no attempt is left, `hint` what a person can do then; `first` is what
+    to do now.
     """
 
     attempts: tuple[Attempt, ...]
     stop: str = ""
+    hint: str = ANEW
 
     @property
     def first(self) -> Attempt | None:
@@ -144,21 +149,38 @@ def _name(attempt: Attempt) -> str:
     return _WHAT[attempt.tier] if commit is None else f"commit {commit.sequence} (step {commit.step:,})"
 
 
-def plan_recovery(evidence: Evidence, wish: Wish) -> RecoveryPlan:
-    """Return every step of a recovery in the order in which it is tried."""
+def plan_recovery(evidence: Evidence, wish: Wish, *, where: str = "") -> RecoveryPlan:
+    """Return every step of a recovery in the order in which it is tried. `where` is the run, for people."""
     if wish.resume == "never":
         return RecoveryPlan((Attempt(Tier.FRESH, None),))
     if not evidence.commits and not evidence.unreadable:
         if wish.resume in ("auto", "best"):  # of nothing, nothing is the best
             return RecoveryPlan((Attempt(Tier.FRESH, None),))
-        return RecoveryPlan((), stop=f"resume={wish.resume!r}, and the run holds no checkpoint")
+        return RecoveryPlan(
+            (),
+            stop=f"resume={wish.resume!r}, and {where or 'the run'} holds no checkpoint",
+            hint="Check the directory and the name of the run; to begin a new run, leave resume out.",
+        )
     attempts = [*_checkpoints(evidence, wish)]
     if isinstance(wish.resume, int):
         if not attempts:
             steps = ", ".join(str(step) for step in sorted({c.step for c in evidence.commits}))
-            return RecoveryPlan((), stop=f"no checkpoint has step {wish.resume}; there are {steps or 'none'}")
+            there = (
+                f"those that there are have the steps {steps}" if steps else "there is none that can be read"
+            )
+            return RecoveryPlan(
+                (),
+                stop=f"no checkpoint has step {wish.resume}; {there}",
+                hint="Name one of these steps, or leave it out to go on from the newest checkpoint."
+                if steps
+                else ANEW,
+            )
         # A step that a person has named is not replaced by another one.
-        return RecoveryPlan(tuple(attempts), stop=f"the checkpoint of step {wish.resume} cannot be used")
+        return RecoveryPlan(
+            tuple(attempts),
+            stop=f"the checkpoint of step {wish.resume} cannot be used",
+            hint="Name another step, or leave it out to go on from the newest checkpoint that can be used.",
+        )
     worst = Tier(wish.worst_tier)
     limited = [_limit(attempt, worst) for attempt in attempts]
     limited.append(_limit(Attempt(Tier.REBUILT, None, evidence.rebuild), worst))

@@ -102,11 +102,11 @@ class ResumeReport:
         lines += [f"  passed over {reason}" for reason in self.reasons]
         lines += [f"  changed: {change}" for change in self.changes]
         lines += [f"  warning: {warning}" for warning in self.warnings]
-        lines += [
-            f"  {name} is {promise.fidelity.value}: {promise.reason}"
-            for name, promise in self.promises.items()
-            if promise.fidelity is not Fidelity.EXACT
-        ]
+        if _shared(self.promises) is None:
+            lines += [
+                f"  {', '.join(names)} {'is' if len(names) == 1 else 'are'} {promise.fidelity.value}: {promise.reason}"
+                for promise, names in _inexact(self.promises).items()
+            ]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -120,7 +120,8 @@ def _facts(facts: Mapping[str, object]) -> list[str]:
         found.append(f"learning rate {rate:g}")
     for name, word in (("buffer_rows", "buffer rows"), ("episodes", "episodes")):
         value = facts.get(name)
-        if isinstance(value, int):
+        # No episode yet, or nobody counts them: a loop that records none has nothing to say of them.
+        if isinstance(value, int) and (value or name != "episodes"):
             found.append(f"{value:,} {word}")
     return found
 
@@ -130,12 +131,31 @@ def _exactness(promises: Mapping[str, Promise]) -> str:
         return "nothing captured yet"
     if all(promise.fidelity is Fidelity.EXACT for promise in promises.values()):
         return f"exact: all {len(promises)} parts"
+    shared = _shared(promises)
+    if shared is not None:
+        return f"{shared.fidelity.value}: all parts ({shared.reason})"
     of = {
         fidelity: sorted(n for n, promise in promises.items() if promise.fidelity is fidelity)
         for fidelity in Fidelity
     }
     told = [f"{fidelity.value}: {', '.join(names)}" for fidelity, names in of.items() if names]
     return "; ".join(told if of[Fidelity.EXACT] else ["exact: nothing", *told])
+
+
+def _inexact(promises: Mapping[str, Promise]) -> dict[Promise, list[str]]:
+    """Return the parts that are not exact, those of one kind and reason together."""
+    found: dict[Promise, list[str]] = {}
+    for name, promise in promises.items():
+        if promise.fidelity is not Fidelity.EXACT:
+            found.setdefault(promise, []).append(name)
+    return found
+
+
+def _shared(promises: Mapping[str, Promise]) -> Promise | None:
+    """Return what all parts promise, if it is less than exact and the same for several."""
+    every = set(promises.values())
+    found = every.pop() if len(every) == 1 and len(promises) > 1 else None
+    return None if found is None or found.fidelity is Fidelity.EXACT else found
 
 
 def lowered(promises: Mapping[str, Promise], reasons: Sequence[str]) -> dict[str, Promise]:

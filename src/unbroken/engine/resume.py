@@ -181,12 +181,12 @@ def resume_run(
     )
     spared: set[Sequence] = set()
     while True:
-        plan = plan_recovery(evidence, wish)
+        plan = plan_recovery(evidence, wish, where=settings.where)
         attempt = plan.first
         if attempt is None:
             raise NoUsableCheckpoint(
                 f"The run {settings.job!r} cannot go on: {plan.stop}.",
-                hint='Repair or remove what is damaged, or start anew with worst_tier="fresh".',
+                hint=plan.hint,
                 reasons=[*plan.obstacles, *evidence.unreadable],
             )
         try:

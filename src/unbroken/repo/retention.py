@@ -18,6 +18,9 @@ from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
 from unbroken.types import Sequence
 
+_ORDER = {"start": 0, "step": 1, "end": 2}
+"""Positions at one step, in the order in which they are reached."""
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
@@ -38,14 +41,33 @@ class Best:
             )
 
     def choose(self, commits: Iterable[Commit]) -> Commit | None:
-        """Return the best good commit, of equals the newest; None if no good one has a finite value."""
+        """Return the best good commit; None if no good one has a finite value.
+
+        Of equals it is the first that no later start went back before: a value stays until the next
+        evaluation, and only the first checkpoint with it has what was evaluated.
+        """
         sign = 1.0 if self.mode == "max" else -1.0
+        every = sorted(commits, key=lambda commit: commit.sequence, reverse=True)
+        left = abandoned(every)
         ranked = [
-            (sign * value, commit.sequence, commit)
-            for commit in commits
+            ((sign * value, commit.sequence not in left, -commit.sequence), commit)
+            for commit in every
             if commit.good and (value := commit.metrics.get(self.metric)) is not None and math.isfinite(value)
         ]
-        return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
+        return max(ranked, key=lambda entry: entry[0])[1] if ranked else None
+
+
+def abandoned(newest_first: Iterable[Commit]) -> set[int]:
+    """Return the sequence numbers of commits that the training has left behind by going back before them."""
+    found: set[int] = set()
+    earliest: tuple[int, int, int] | None = None
+    for commit in newest_first:
+        point = (commit.segment, commit.step, _ORDER[commit.position])
+        if earliest is not None and point >= earliest:
+            found.add(commit.sequence)
+        else:
+            earliest = point
+    return found
 
 
 @dataclass(frozen=True, slots=True)

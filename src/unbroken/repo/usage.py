@@ -36,7 +36,7 @@ Owner = TypeVar("Owner", int, str)
 class Cost:
     """`alone`: bytes that nothing else needs; `shared`: bytes that something else needs, too.
 
-    `raw` are the bytes of its arrays, uncompressed, as often as checkpoints hold them.
+    `raw` are the bytes of its arrays, uncompressed, and of its documents, as often as checkpoints hold them.
     """
 
     alone: int = 0
@@ -49,7 +49,7 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """How many bytes of arrays a stored byte stands for."""
+        """How many bytes a stored byte stands for."""
         return self.raw / self.stored if self.stored else 0.0
 
 
@@ -118,6 +118,7 @@ def measure(store: ByteStore) -> RunCost:
             continue
         cost = by_checkpoint.get(number, Cost())
         cost.alone += own.get(number, 0)
+        cost.raw += own.get(number, 0)
         components = {part.component: by_part[id(part)] for part in parts if part.checkpoint == number}
         found.append(CheckpointCost(commit, cost, components, problems.get(number, "")))
     on_disk = sum(there.values())
@@ -185,7 +186,7 @@ def _costs(parts: Iterable[tuple[Owner, _Part]], sizes: _Sizes) -> dict[Owner, C
     for owner, part in parts:
         cost = costs.setdefault(owner, Cost())
         cost.alone += part.document
-        cost.raw += part.raw
+        cost.raw += part.raw + part.document
         needed.setdefault(owner, set()).update(part.blobs)
     owners: dict[Digest, int] = {}
     for blobs in needed.values():

@@ -6,6 +6,7 @@ equal only because the part that differs is in neither of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,13 @@ from unbroken.types import Fidelity, worse
 PLACE_WIDTH = 100
 VALUE_WIDTH = 40
 EXACT = Promise(Fidelity.EXACT)
+
+_FIELD = re.compile(r"""^["']?([a-z]) (\\?'|")(.*)\\?\2["']?$""")
+"""A field of a node, as a difference shows it: its letter and its value."""
+_FIELDS = {"c": "class", "q": "name", "n": "method", "h": "code", "k": "kind"}
+_NODE = re.compile(r"^(?:object|coded|class|function|method) (?=\S)")
+_MODULE = re.compile(r"^[\w.]+:(?=\w)")
+"""The module before the name of a class or a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,36 @@ def off_by(leaf: LeafDifference) -> str:
     """
     if leaf.distance is not None:
         return f"{leaf.distance:.3g}"
-    return f"{cut(leaf.before)} -> {cut(leaf.after)}"
+    other = _another(leaf)
+    words = f"another {other}: " if other else ""
+    return f"{words}{cut(plain(leaf.before))} -> {cut(plain(leaf.after))}"
+
+
+def plain(text: str) -> str:
+    """Return one side of a difference without the letters and modules of the tree in which it is stored.
+
+    >>> plain("object torch.optim.adam:Adam"), plain("c 'gymnasium.core:Env'"), plain("absent")
+    ('Adam', 'Env', 'absent')
+    """
+    found = _FIELD.match(text)
+    value = found[3] if found is not None and found[1] in _FIELDS else _NODE.sub("", text)
+    return _MODULE.sub("", value) if value != text else text
+
+
+def _another(leaf: LeafDifference) -> str:
+    """Return which property of the object at a place differs, if it is not a value that does."""
+    a, b = _FIELD.match(leaf.before), _FIELD.match(leaf.after)
+    return _FIELDS.get(a[1], "") if a is not None and b is not None and a[1] == b[1] else ""
+
+
+def classes_told(rows: Iterable[ComponentComparison]) -> list[str]:
+    """Return one line for each outermost object that is of another class: what makes all else differ."""
+    return [
+        f"{leaf.place}: {plain(leaf.before)} in A, {plain(leaf.after)} in B"
+        for row in rows
+        for leaf in row.differences
+        if "/" not in leaf.place and _another(leaf) == "class"
+    ]
 
 
 def cut(text: object) -> str:

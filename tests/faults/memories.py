@@ -69,8 +69,13 @@ class Prefetching(Learner):
 
 
 class TorchRLPrefetch(Learner):
-    """A6 with TorchRL's own buffer, sampler and prefetching thread."""
+    """A6 with TorchRL's own buffer, sampler and prefetching thread.
 
+    One thread: where several draw from one sampler, which of them comes first is left to chance, and TorchRL puts the
+    batches into another order in each run, whether it is killed or not.
+    """
+
+    prefetch = 1
     every = 3
     kills = (4,)
     steps = 16
@@ -82,7 +87,7 @@ class TorchRLPrefetch(Learner):
             storage=data.LazyTensorStorage(64),
             sampler=data.SamplerWithoutReplacement(),
             batch_size=4,
-            prefetch=3,
+            prefetch=self.prefetch,
         )
         self.buffer.extend(torch.arange(64).float())
         run.track(buffer=self.buffer)
@@ -98,6 +103,15 @@ class TorchRLPrefetch(Learner):
     def check(self) -> None:
         if not self.cold:
             assert sorted(self.run.vars.used) == list(range(64))
+
+
+class TorchRLPrefetchOfSeveral(TorchRLPrefetch):
+    """A6 with three batches ahead: their order is left to chance, but each row is used once."""
+
+    prefetch = 3
+
+    def chill(self) -> None:
+        self.buffer.sample()
 
 
 class OwnBuffer:

@@ -214,6 +214,64 @@ def test_what_is_read_or_captured_is_not_named() -> None:
     )
 
 
+class Physics:
+    """A part of an environment, which keeps its state in its class."""
+
+    states: dict[int, float] = {}
+
+    def move(self) -> None:
+        Physics.states[id(self)] = 1.0
+
+
+class World(gymnasium.Env[Any, Any]):
+    """Tried out as a whole: its verdict says what does not come back."""
+
+    def __init__(self) -> None:
+        self.physics = Physics()
+        self.observe = lambda: SEEN.append(1)
+
+    def step(self, action: Any) -> Any:
+        self.physics.move()
+        COUNTS["steps"] = 1
+
+
+def test_no_code_of_what_an_environment_holds_is_read() -> None:
+    world = World()
+    assert found(env=world) == []
+    assert found(env=[gymnasium.wrappers.TimeLimit(world, 3)], again=world.physics) == []
+    (named,) = found(env=world, mine=Physics())
+    assert named == "mine: changes Physics.states, an attribute of a class"
+
+
+class Holds:
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    ("roots", "advised", "not_advised"),
+    [
+        ({"callbacks": {"Mine": Appends()}}, "attribute of the callback", "register_env_capturer"),
+        ({"mine": Appends()}, "in an attribute of an object that is saved", "register_env_capturer"),
+        ({"mine": Appends()}, "in an attribute of an object that is saved", "callback"),
+    ],
+)
+def test_the_advice_is_right_for_what_is_lost(roots: dict[str, Any], advised: str, not_advised: str) -> None:
+    with pytest.warns(UncoveredWarning, match="changes SEEN") as warned:
+        GraftSource(roots, policy_of_loaded()).capture()
+    assert advised in str(warned[0].message)
+    assert not_advised not in str(warned[0].message)
+
+
+def test_for_an_environment_a_capturer_is_advised_and_no_callback() -> None:
+    world = World()
+    world.physics = Holds(number for number in range(3))  # type: ignore[assignment]
+    with pytest.warns(UncoveredWarning, match="env/physics/value: builtins:generator") as warned:
+        GraftSource({"env": world}, policy_of_loaded()).capture()
+    assert "unbroken.register_env_capturer" in str(warned[0].message)
+    assert "attribute of" not in str(warned[0].message)
+
+
 def test_the_component_is_not_captured_and_the_first_capture_says_so_once() -> None:
     source = GraftSource({"mine": Appends()}, policy_of_loaded())
     with pytest.warns(UncoveredWarning, match="mine: changes SEEN"):

@@ -213,6 +213,51 @@ def test_what_does_not_tell_where_it_stands_is_named(value: Any) -> None:
     assert root.v is value
 
 
+class Ids(itertools.count):  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+    """One that a program derives has attributes, and they do not say how far it is."""
+
+
+class Pairs(zip):  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+    pass
+
+
+class Doubles(map):  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+    pass
+
+
+class Rows(enumerate):  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+    __slots__ = ("name",)
+
+
+class Counts:
+    """One of a program's own shows all."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __next__(self) -> int:
+        self.at += 1
+        return self.at
+
+
+@pytest.mark.parametrize("value", [Ids(3), Pairs([1], [2]), Doubles(double, [1, 2]), Rows("ab")], ids=repr)
+def test_one_derived_from_an_iterator_in_c_is_named_and_stays(value: Any) -> None:
+    root = Holder(v=value)
+    snapshot = capture({"root": root}, POLICY)
+    assert [(note.kind, note.place) for note in snapshot.notes] == [("not captured", "root/v")]
+    assert type(value).__qualname__ in snapshot.notes[0].detail
+    plan(snapshot, {"root": root}, POLICY).apply()
+    assert root.v is value
+
+
+@ENCODINGS
+def test_one_written_in_python_goes_on(encoding: str) -> None:
+    saved = Holder(v=Counts())
+    next(saved.v)
+    assert capture({"root": saved}, POLICY).notes == []
+    assert next(restored(encoding, saved, Holder(v=Counts())).v) == 2
+
+
 @ENCODINGS
 def test_one_that_its_own_list_holds_goes_on(encoding: str) -> None:
     def state(at: int) -> dict[str, Any]:

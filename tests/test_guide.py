@@ -5,6 +5,7 @@ A Python block that begins with a file's name is kept under it; a console block 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import subprocess
@@ -76,6 +77,17 @@ def test_every_option_of_the_callback_is_in_its_table_with_its_default() -> None
         for name, parameter in inspect.signature(CheckpointCallback).parameters.items()
     }
     assert {name: default.strip('"') or '""' for name, default in told.items()} == real
+
+
+def test_what_a_program_in_the_manner_of_cleanrl_gains_is_what_the_guide_shows() -> None:
+    shown = re.findall(r"^```diff\n(.*?)^```", GUIDE, flags=re.MULTILINE | re.DOTALL)
+    ours, plain = (
+        (ROOT / "examples" / "cleanrl" / name).read_text().splitlines()[1:]
+        for name in ("ppo.py", "ppo_plain.py")
+    )
+    changed = [line for line in difflib.ndiff(plain, ours) if line[0] in "+-"]
+    (told,) = shown
+    assert sorted(told.splitlines()) == sorted(line[0] + line[2:] for line in changed)
 
 
 def test_links_within_the_guide_lead_to_headings() -> None:

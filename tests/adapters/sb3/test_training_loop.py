@@ -32,6 +32,8 @@ class Watcher(BaseCallback):
         super().__init__()
         self.points: list[tuple[int, int, int]] = []
         self.long: list[tuple[str, str, int]] = []
+        self.episodes = 0
+        self.stop_at = 0
         self.ended: Position | None = None
         self.errors: list[BaseException] = []
 
@@ -41,7 +43,9 @@ class Watcher(BaseCallback):
         self.loop.install()
 
     def _on_step(self) -> bool:
-        return True
+        ended = int(sum(self.locals["dones"]))
+        self.episodes += ended
+        return not (self.stop_at and ended and self.num_timesteps >= self.stop_at)
 
     def begin(self, root: BaseCallback) -> Position | None:
         return None
@@ -65,6 +69,17 @@ def clean(model: Model, callback: BaseCallback) -> bool:
     on_model = any(name in vars(model) for name in HOOKS)
     on_callback = any(name in vars(callback) for name in CALLBACK_HOOKS)
     return not on_model and not on_callback and not model.policy._forward_pre_hooks
+
+
+@pytest.mark.parametrize("stop_at", [0, 60], ids=["to its end", "stopped by a callback"])
+@pytest.mark.parametrize("build", [ppo, a2c, dqn, sac, td3_episodic], ids=lambda f: f.__name__)
+def test_the_end_counts_every_episode_that_was_over_by_then(build: Callable[[], Model], stop_at: int) -> None:
+    watcher, model = Watcher(), build()
+    watcher.stop_at = stop_at
+    model.learn(400, callback=watcher)
+    assert watcher.ended is not None
+    assert watcher.ended.kind == ("stopped" if stop_at else "end")
+    assert watcher.ended.episodes == watcher.episodes > 0
 
 
 @pytest.mark.parametrize("build", [ppo, a2c, dqn, sac_gsde, td3_episodic], ids=lambda f: f.__name__)

@@ -73,9 +73,6 @@ class Resizing:
         if position.kind in (END, STOPPED):
             return saved
         position.kind, position.steps = START, 0
-        if position.rollouts and isinstance(self.model, OnPolicyAlgorithm):
-            # The loop takes the first step of new episodes for the end of the ones before.
-            position.episodes = max(0, position.episodes - self.after)
         return _with_position(saved, position)
 
     def complete(self, plan: Graft, saved: Snapshot, now: Snapshot, position: Position) -> None:

@@ -133,6 +133,9 @@ class TrainingLoop(Loop):
                 self._listener.at_step(position)
             result = self._collect.original(*call.args, **call.kwargs)
         self._ended_early = not (result.continue_training if isinstance(result, RolloutReturn) else result)
+        if self.knows_steps:
+            # Here and not at the next clean point: there may be none, and a checkpoint of the end counts them.
+            position.episodes += self._ended()
         position.rollouts += 1
         return result
 
@@ -166,16 +169,24 @@ class TrainingLoop(Loop):
             # The very point at which the checkpoint was taken.
             self._reentered = False
             return
-        position.steps += position.kind == STEP
+        if (
+            position.kind == STEP
+        ):  # at the first of a rollout, those of the one before were counted at its end
+            position.steps += 1
+            position.episodes += self._ended()
         position.kind = STEP
-        position.episodes += self._ended(position)
         self._listener.at_step(position)
 
-    def _ended(self, position: Position) -> int:
-        """Return how many episodes the last environment step has ended."""
-        model = self.model
+    def _ended(self) -> int:
+        """Return how many episodes the last environment step of this rollout has ended."""
+        model, stopped = self.model, 0
+        if self._ended_early:
+            # A callback has said so in the middle of the step: it is told of these, the model is not yet.
+            assert self._root is not None
+            stopped = int(np.count_nonzero(self._root.locals.get("dones", ())))
         if isinstance(model, OffPolicyAlgorithm):
-            return model._episode_num - position.episodes
+            return model._episode_num + stopped - self.position.episodes
+        if self._ended_early:
+            return stopped
         starts = model._last_episode_starts
-        first = position.rollouts == 0 and position.steps == 0
-        return 0 if first or starts is None else int(np.count_nonzero(starts))
+        return 0 if starts is None else int(np.count_nonzero(starts))

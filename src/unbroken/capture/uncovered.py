@@ -2,7 +2,9 @@
 
 Whatever the roots lead to is captured. Beside it stands what only code leads to: globals of the script, attributes
 of its classes, variables of functions around a method. Looked at is the code of the program itself, and of no
-library: the methods of the objects that are captured, functions among them, and what these call in the program.
+library: the methods of the objects that are captured, functions among them, and what these call in the program,
+behind decorators too. Where a function was written its globals tell: what a library's decorator makes, or the
+methods that `dataclasses` writes, take the names of the program.
 Named is what this code changes (`SEEN.append`, `global best`, `Mine.count += 1`), draws from or steps, and what
 no root leads to.
 
@@ -16,13 +18,14 @@ functions behind the first `MOST_FUNCTIONS`, and then that is said.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import sysconfig
 import types
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -153,9 +156,9 @@ class _Code:
 
     @classmethod
     def of(
-        cls, function: types.FunctionType, place: str, *, owner: type | None = None, has_cells: bool = False
+        cls, function: types.FunctionType, place: str, known: Container[int], *, owner: type | None = None
     ) -> _Code:
-        names = () if has_cells else function.__code__.co_freevars
+        names = () if id(function) in known else function.__code__.co_freevars
         cells = dict(zip(names, function.__closure__ or (), strict=False))
         return cls(function.__code__, function.__qualname__, function.__globals__, cells, place, owner)
 
@@ -180,9 +183,11 @@ class _Search:
 
     def at(self, value: object, place: Any) -> None:
         kind = type(value)
-        if (function := _function(value)) is not None:
-            if is_program(function.__module__) and not _is_in(place(), self.tried):
-                self.queue.append(_Code.of(function, place(), has_cells=True))
+        if type(value) in _CALLABLES:
+            # Of a method the walk has met the object, and its class is looked at there.
+            functions = [] if type(value) is types.MethodType else list(functions_in(value))
+            if functions and not _is_in(place(), self.tried):
+                self.queue += [_Code.of(function, place(), self.known) for function in functions]
             return
         if kind not in self._kinds:
             line = () if _is_environment(value) else _line(kind)
@@ -192,7 +197,7 @@ class _Search:
             self._kinds.add(kind)
             for cls in own:
                 self.own[kind] = set()
-                self.queue += [_Code.of(f, place(), owner=cls) for f in functions_of(cls)]
+                self.queue += [_Code.of(f, place(), self.known, owner=cls) for f in functions_of(cls)]
         if kind in self.own:
             self.own[kind].update(_attributes(value))
 
@@ -220,8 +225,8 @@ class _Search:
                 self._attribute(code, use, code.owner)
 
     def _global(self, code: _Code, use: Use, value: object) -> None:
-        if (function := _function(value)) is not None and is_program(function.__module__):
-            self.queue.append(_Code.of(function, code.place))
+        if functions := list(functions_in(value)):
+            self.queue += [_Code.of(function, code.place, self.known) for function in functions]
         elif (cls := _class(value)) is not None:
             scratch = id(_of_class(cls, "__dict__").get(use.attribute)) in self.scratch
             if (
@@ -240,9 +245,12 @@ class _Search:
             value: object = cell.cell_contents
         except ValueError:  # not assigned yet
             return
-        if does := self._changed(use, value):
+        if use.act != ASSIGNED and (functions := list(functions_in(value))):
+            self.queue += [_Code.of(function, code.place, self.known) for function in functions]
+        elif does := self._changed(use, value):
+            # A decorator gives its function the name of the one that it stands for.
             around = code.name.rpartition(".<locals>")[0]
-            self._tell(code, does, use.name, f"a variable of {around}")
+            self._tell(code, does, use.name, f"a variable of {around or f'a function around {code.name}'}")
 
     def _attribute(self, code: _Code, use: Use, owner: type) -> None:
         """Something was done with an attribute of some object: is it one that only the class has?"""
@@ -281,23 +289,60 @@ class _Search:
 
 
 def functions_of(cls: type) -> Iterator[types.FunctionType]:
-    """Yield the functions that a class itself defines, those behind properties and class methods too."""
+    """Yield the functions of the program that a class itself defines, those behind properties and decorators too."""
     for value in _of_class(cls, "__dict__").values():
-        parts: tuple[object, ...] = (value,)
-        for kind, names in _AROUND_FUNCTIONS:
-            if _is_a(value, (kind,)):
-                # By the slot itself: a class derived from it may do anything under that name.
-                parts = tuple(_of_class(kind, "__dict__")[name].__get__(value) for name in names)
-        for part in parts:
-            if (function := _function(part)) is not None:
+        yield from functions_in(value)
+
+
+def functions_in(value: object) -> Iterator[types.FunctionType]:
+    """Yield the functions of the program that are called where this is called, or got from a class: itself, or what
+    a partial, a decorator or a descriptor stands before."""
+    open_, seen = [value], set[int]()
+    while open_:
+        part = open_.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if (function := _function(part)) is not None:
+            if is_program(function.__globals__.get("__name__")):
                 yield function
+            else:
+                open_ += [content for content in _contents(function) if type(content) in _CALLABLES]
+            open_.append(function.__dict__.get("__wrapped__"))
+        elif type(part) is types.MethodType:
+            open_.append(part.__func__)
+        else:
+            open_ += _stands_before(part)
+
+
+def _stands_before(part: object) -> Iterator[object]:
+    for kind, names in _AROUND_FUNCTIONS:
+        if _is_a(part, (kind,)):
+            # By the slot itself: a class derived from it may do anything under that name.
+            for inner in (_of_class(kind, "__dict__")[name].__get__(part) for name in names):
+                yield from inner if type(inner) is tuple else (inner,)
+            return
+    if any("__get__" in _of_class(cls, "__dict__") for cls in _line(type(part))):
+        yield from (inner for inner in _attributes(part).values() if type(inner) in _CALLABLES)
+
+
+def _contents(function: types.FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
 
 
 _AROUND_FUNCTIONS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (property, ("fget", "fset", "fdel")),
     (staticmethod, ("__func__",)),
     (classmethod, ("__func__",)),
+    (functools.partial, ("func", "args")),
 )
+_CALLABLES: tuple[Any, ...] = (
+    types.FunctionType, types.MethodType, functools.partial, type(functools.lru_cache(maxsize=None)(len)),
+)  # fmt: skip
 
 
 def is_program(module: object) -> bool:

@@ -33,6 +33,7 @@ from stable_baselines3.her import HerReplayBuffer
 
 from unbroken.adapters.sb3 import session
 from unbroken.errors import StateMismatch
+from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
 
 from .trainings import weights
@@ -464,3 +465,27 @@ def test_that_monitor_files_begin_anew_is_said(vector: Any, tmp_path: Path) -> N
     assert ours.report is not None
     assert any(line.startswith("files of Monitor: begin anew") for line in ours.report.changes)
     model.env.close()  # type: ignore[union-attr]
+
+
+class Ended(BaseCallback):
+    """Counts the episodes that end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def _on_step(self) -> bool:
+        self.count += int(np.count_nonzero(self.locals["dones"]))
+        return True
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN], ids=lambda a: a.__name__)
+def test_episodes_are_counted_on_with_another_number(algorithm: type[Any], tmp_path: Path) -> None:
+    ended = Ended()
+    options: dict[str, Any] = {"n_steps": 64} if algorithm is PPO else {}
+    for n_envs, steps in ((2, 256), (4, 768)):
+        model = algorithm("MlpPolicy", make_vec_env("CartPole-v1", n_envs, seed=SEED), seed=SEED, **options)
+        model.learn(steps, callback=[CheckpointCallback(1000, tmp_path, allow_changed=ALLOWED), ended])
+        session._finished.clear()  # as in another process
+    newest = Repository.open(tmp_path, "rl_model")
+    assert newest.meta(newest.commits()[0]).episodes == ended.count > 20

@@ -279,6 +279,43 @@ def test_what_the_trial_calls_exact_is_exact_in_a_fresh_process(name: str) -> No
     assert outcome.told_apart
 
 
+class Holds(gym.Env[Any, Any]):
+    """It holds another environment, under a name of its own, and is no wrapper."""
+
+    def __init__(self, name: str) -> None:
+        self.dream = world(name)
+        self.observation_space, self.action_space = self.dream.observation_space, self.dream.action_space
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.dream.reset(seed=int(self.np_random.integers(2**31)))
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        found = self.dream.step(action)
+        return (*found[:3], found[3] or self.steps >= 45, found[4])
+
+
+@pytest.mark.parametrize(("name", "how"), [("Honest", How.STRUCTURAL), ("Hidden", How.REPLAY)])
+def test_an_environment_inside_of_another_is_tried_with_it(name: str, how: How) -> None:
+    verdict = probe(Holds(name))
+    assert (verdict.how, verdict.fidelity) == (how, Fidelity.EXACT)
+    # Beyond its first episode, which began before there was a recorder and cannot be rebuilt without a spec.
+    outcome = three_way(partial(Holds, name), before=60, verdict=verdict)
+    assert outcome.exact
+    assert outcome.told_apart
+    if how is How.REPLAY:
+        assert not three_way(partial(Holds, name), before=60, verdict=Verdict(How.STRUCTURAL)).exact
+
+
+def test_an_environment_inside_of_another_that_cannot_be_captured_is_named() -> None:
+    verdict = probe(Holds("OnTheModule"))
+    assert verdict.fidelity is Fidelity.APPROXIMATE
+    assert "liars._module_generator" in verdict.reason
+
+
 @pytest.mark.parametrize("name", ["Hidden", "CarriesOver", "OnTheModule", "Clocked", "KeepsAHandle"])
 def test_what_the_trial_refuses_goes_wrong_in_a_fresh_process(name: str) -> None:
     # The control of the one above: by its attributes, which the trial did not accept.

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from tests.capture import handle_script as handles
-from unbroken.capture import registry
-from unbroken.capture.environments import How
+from unbroken.capture import registry, verdicts
+from unbroken.capture.environments import How, Verdict, env_policy
 from unbroken.capture.probe import probe
 from unbroken.capture.registry import register_env_capturer
 from unbroken.errors import ConfigError
+from unbroken.state.walk import capture
 from unbroken.types import Fidelity
 
 SCRIPT = Path(__file__).parent / "registry_script.py"
@@ -74,7 +75,7 @@ def unregistered() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("cls", "capture", "restore", "attributes", "named"),
+    ("cls", "reads", "writes", "attributes", "named"),
     [
         (handles.Handled, handles.read, handles.write, True, "its attribute handle is an address"),
         (handles.Handled, handles.read, handles.write, False, ""),
@@ -94,13 +95,13 @@ def unregistered() -> Iterator[None]:
 )
 def test_a_handle_that_only_this_process_knows_is_found_before_training(
     cls: type,
-    capture: Callable[[Any], dict[str, Any]],
-    restore: Callable[[Any, dict[str, Any]], None],
+    reads: Callable[[Any], dict[str, Any]],
+    writes: Callable[[Any, dict[str, Any]], None],
     attributes: bool,
     named: str,
     unregistered: None,
 ) -> None:
-    register_env_capturer(cls, capture=capture, restore=restore, attributes=attributes)
+    register_env_capturer(cls, capture=reads, restore=writes, attributes=attributes)
     verdict = probe(cls())
     assert verdict.how is How.CAPTURER
     assert verdict.fidelity is (Fidelity.APPROXIMATE if named else Fidelity.EXACT)
@@ -118,6 +119,28 @@ def test_a_restore_that_raises_is_found_before_training(unregistered: None) -> N
     verdict = probe(handles.Handled())
     assert (verdict.how, verdict.fidelity) == (How.CAPTURER, Fidelity.APPROXIMATE)
     assert "its restore raised LookupError: no such simulator" in verdict.reason
+
+
+def test_what_a_capturer_carries_is_not_said_to_be_lost(unregistered: None) -> None:
+    def state() -> Any:
+        env = handles.Handled()
+        env.handle_in_c = (number for number in range(3))  # type: ignore[attr-defined]
+        return env
+
+    def kinds() -> list[str]:
+        return [note.kind for note in capture({"env": state()}, env_policy()).notes]
+
+    assert kinds() == ["not captured"]
+    register_env_capturer(handles.Handled, capture=handles.read, restore=handles.write)
+    assert kinds() == ["external"]
+
+
+def test_a_verdict_on_a_capturer_is_no_longer_believed_at_the_next_start() -> None:
+    told = {
+        "mine": Verdict(How.CAPTURER, Fidelity.APPROXIMATE, "its attribute handle is an address"),
+        "other": Verdict(How.REPLAY),
+    }
+    assert verdicts._read(verdicts.record(told)[verdicts.KEY]) == {"other": Verdict(How.REPLAY)}
 
 
 def test_a_restore_that_fails_for_a_handle_says_how_to_go_on_and_that_is_right(tmp_path: Path) -> None:

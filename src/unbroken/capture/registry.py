@@ -22,7 +22,7 @@ word stands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from unbroken.errors import ConfigError, RestoreFailed
@@ -48,6 +48,7 @@ class RegisteredCaptor:
         return None if self.attributes_too else _SPACES
 
     def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        _vouched(walk)
         return {"state": walk.child("<state>", dict(self.capture_state(obj)))}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
@@ -68,6 +69,15 @@ class RegisteredCaptor:
                 f" {type(error).__name__}: {error}.",
                 hint=_TRY_WITHOUT if self.attributes_too else _CORRECT,
             ) from error
+
+
+def _vouched(walk: Walk) -> None:
+    """Leave it to the capturer what its object holds and no walk can save (a simulator in C): one verdict on it, of
+    the trial that the capturer was put to."""
+    below, notes = f"{walk.place}/", walk.snapshot.notes
+    for index, note in enumerate(notes):
+        if note.kind == "not captured" and note.place.startswith(below):
+            notes[index] = replace(note, kind="external")
 
 
 _CORRECT = "The checkpoint is as it was: correct that function, and start again."

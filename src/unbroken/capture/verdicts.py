@@ -2,7 +2,8 @@
 
 How an environment is captured is decided by a trial before training, which on a busy machine can end
 differently the next time: it takes too long, and another way is chosen, in which the checkpoints were not
-written. So each checkpoint says how its environments were captured, and later starts follow it.
+written. So each checkpoint says how its environments were captured, and later starts follow it. A capturer of
+the user's own is tried at each start: no trial changes the way.
 
 Not promised: that a verdict still holds after the user's environment has changed. A run started with
 `resume="never"` tries it out again.
@@ -48,7 +49,9 @@ def _read(told: Any) -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for kind, entry in told.items() if isinstance(told, dict) else ():
         try:
-            found[kind] = Verdict(How[entry["how"]], Fidelity(entry["fidelity"]), str(entry["reason"]))
+            verdict = Verdict(How[entry["how"]], Fidelity(entry["fidelity"]), str(entry["reason"]))
         except (KeyError, TypeError, ValueError):
             continue  # of another version: tried out again
+        if verdict.how is not How.CAPTURER:  # a person has written it, and may have corrected it since
+            found[kind] = verdict
     return found

@@ -75,7 +75,7 @@ def ask_copy(question: Callable[[], str], *, timeout: float) -> str:
         os.close(reading)
         status = _end(child)
     if said is None:
-        raise Unanswered(f"it took longer than {timeout:g} s")
+        raise Unanswered(f"it took longer than {timeout:.3g} s")
     if said[:1] == b"+":
         return said[1:].decode()
     raise Unanswered(said[1:].decode() if said else f"it ended its process (status {status})")

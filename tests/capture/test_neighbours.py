@@ -218,6 +218,21 @@ def test_globals_that_code_reaches_as_a_table_are_all_watched(monkeypatch: pytes
     assert watch.moved() == [f"{HERE}.made_at_run_time"]
 
 
+def test_what_a_function_that_the_environment_holds_has_itself_comes_back_with_it() -> None:
+    calls = 0
+
+    def reward(_: Any) -> float:
+        nonlocal calls
+        calls += 1
+        vars(reward)["calls"] = calls
+        return 0.0
+
+    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), reward)
+    watch = Neighbours(chain(env), policy())
+    reward(1.0)
+    assert watch.moved() == []
+
+
 def test_a_function_that_a_librarys_wrapper_calls_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: float(limits["x"]))
     watch = Neighbours(chain(env), policy())

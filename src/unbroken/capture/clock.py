@@ -16,6 +16,8 @@ NAMES = ("time", "monotonic", "perf_counter")
 AHEAD = 90_061.5
 """A day and a bit: so much is the clock set ahead, so that whoever depends on it shows it."""
 
+_REPORTS = ("unbroken.", "stable_baselines3.common.", "gymnasium.wrappers.")
+
 
 class Clock:
     """Stands for the clock from `install` on."""
@@ -46,8 +48,8 @@ class Clock:
         self._ahead += AHEAD
 
     def readers_outside(self) -> list[str]:
-        """Return the modules that have read the clock, but for our own."""
-        return sorted(name for name in self.readers if not name.startswith("unbroken."))
+        """Return the modules that have read the clock, but for our own and those that only report how long it took."""
+        return sorted(name for name in self.readers if not name.startswith(_REPORTS))
 
     def _saw(self, depth: int = 2) -> None:
         self.readers.add(str(sys._getframe(depth).f_globals.get("__name__", "?")))

@@ -138,6 +138,9 @@ class _Search:
     def __init__(self, classes: Iterable[type], functions: Iterable[types.FunctionType] = ()) -> None:
         self.found: dict[str, object] = {}
         self._seen: set[int] = set()
+        functions = list(functions)
+        self._held = {id(function) for function in functions}
+        """Functions that the environment holds: their variables, attributes and defaults come back with it."""
         for cls in classes:
             self._class(cls)
         for function in functions:
@@ -176,6 +179,8 @@ class _Search:
                     self._consider(f"{space.get('__name__', '?')}.{name}", value, ())
         if not _ENVIRON.isdisjoint(names):
             self.found["os.environ"] = dict(os.environ)
+        if id(function) in self._held:
+            return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents

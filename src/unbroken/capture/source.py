@@ -28,7 +28,7 @@ from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import graft, walk
 from unbroken.state.policy import Policy
-from unbroken.state.snapshot import Note, Promise, Snapshot
+from unbroken.state.snapshot import Note, Promise, Snapshot, component_of
 from unbroken.state.staging import own
 from unbroken.types import Fidelity, worse
 
@@ -216,18 +216,9 @@ def promises_of(snapshot: Snapshot) -> dict[str, Promise]:
     for note in snapshot.notes:
         fidelity = _INEXACT.get(note.kind)
         if fidelity is not None:
-            name = _component_of(note, snapshot)
+            name = component_of(note.place, snapshot)
             reasons.setdefault((name, fidelity), []).append(f"{note.place}: {note.detail}")
     for (name, fidelity), why in reasons.items():
         more = f"; and {len(why) - MOST_REASONS} more" if len(why) > MOST_REASONS else ""
         found[name] = worse(found[name], Promise(fidelity, "; ".join(why[:MOST_REASONS]) + more))
     return found
-
-
-def _component_of(note: Note, snapshot: Snapshot) -> str:
-    best, length = next(iter(snapshot.components)), -1
-    for name, component in snapshot.components.items():
-        for root in component.roots:
-            if (note.place == root or note.place.startswith(root + "/")) and len(root) > length:
-                best, length = name, len(root)
-    return best

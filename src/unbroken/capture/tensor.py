@@ -7,7 +7,8 @@ bytes. A lone tensor that is spread thinly over its memory is written densely.
 
 In place: where the twin lies in its memory as the saved tensor did, values are copied into it. Where it
 does not, its `data` is re-pointed, so that a Parameter keeps its identity and shared memory is shared
-again. The twin's device is kept. Parameters are never built, nor given another shape or dtype.
+again. The twin's device is kept. Parameters are never given another shape or dtype, and built only as those of
+a network, or of an optimizer, that is built.
 
 Not promised: autograd graphs (a dropped graph is noted), `.grad` unless asked for, memory shared between a tensor and
 a numpy array; sparse, nested and quantized tensors are refused by name at capture. Distributed ones:
@@ -137,7 +138,7 @@ class TensorCodec:
         own: torch.Tensor | None = None
         if isinstance(twin, torch.Tensor) and _fits(twin, cls, saved) and graft.claim(twin):
             own = twin
-        if cls == class_name(Parameter) and own is None:
+        if cls == class_name(Parameter) and own is None and not graft.growth.growing:
             found = _described(twin)
             return graft.refuse(f"a Parameter {saved} was saved and the program has {found} here.", twin)
         devices = self._devices.setdefault(graft, _Devices())
@@ -206,6 +207,8 @@ class TensorCodec:
         """Give a newly built tensor its class and its flag."""
         if isinstance(twin, torch.Tensor) and (twin.shape != plain.shape or twin.dtype != plain.dtype):
             graft.note("replaced", f"{_described(twin)} by {saved}.")
+        if cls == class_name(Parameter):
+            return Parameter(plain, requires_grad=saved.grad)
         if cls != TENSOR:
             found = graft.buildable_class(cls, twin)
             if found is not None and issubclass(found, torch.Tensor) and not issubclass(found, Parameter):

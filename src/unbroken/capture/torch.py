@@ -22,7 +22,7 @@ from unbroken.capture.memory import MemoryCodec
 from unbroken.capture.tensor import TensorCodec, is_device
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import Array, Dict, Tuple, Value, class_name
-from unbroken.state.policy import Phase, Policy
+from unbroken.state.policy import Grown, Phase, Policy
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
@@ -234,6 +234,44 @@ TARGETS = frozenset(
 )
 """Names under which libraries and single-file implementations keep target networks."""
 
+
+def _complete_module(module: torch.nn.Module, like: torch.nn.Module | None) -> None:
+    """Give a network that was built what belongs to the process, and what is in the code of its class."""
+    attributes: dict[str, Any] = vars(module)
+    for name, of_new in vars(torch.nn.Module()).items():
+        if name in _MODULE_HOOKS:
+            attributes.setdefault(name, of_new)
+    kept: set[str] = set() if like is None else vars(like)["_non_persistent_buffers_set"]
+    attributes["_non_persistent_buffers_set"] = kept & attributes.get("_buffers", {}).keys()
+    if isinstance(module, torch.nn.RNNBase):
+        weights: list[Any] = attributes.get("_flat_weights") or []
+        attributes["_flat_weight_refs"] = [None if w is None else weakref.ref(w) for w in weights]
+
+
+def _left_behind(value: Any, hooks: frozenset[str]) -> str:
+    attributes: dict[str, Any] = vars(value)
+    if any(attributes.get(name) for name in hooks - {"_is_full_backward_hook", "_forward_hooks_with_kwargs"}):
+        return "it has hooks"
+    of_other = {type(p).__name__ for p in attributes.get("_parameters", {}).values() if p is not None}
+    return f"it has a {min(of_other)}" if (of_other := of_other - {"Parameter"}) else ""
+
+
+_GROWN_OPTIMIZER = Grown(
+    lambda optimizer, like: _complete(optimizer), lambda value: _left_behind(value, _OPTIMIZER_HOOKS)
+)
+_GROWN: dict[str, Grown | None] = {
+    "torch.nn.modules.module:Module": Grown(
+        _complete_module, lambda value: _left_behind(value, _MODULE_HOOKS)
+    ),
+    "torch.optim.optimizer:Optimizer": _GROWN_OPTIMIZER,
+    "torch.optim.lr_scheduler:LRScheduler": Grown(lambda scheduler, like: _complete_scheduler(scheduler)),
+    # What these are is more than their attributes.
+    "torch._dynamo.eval_frame:OptimizedModule": None,
+    "torch.nn.parallel.distributed:DistributedDataParallel": None,
+    "torch.jit._script:ScriptModule": None,
+}
+
+
 POLICY = Policy(
     skip={
         # `_non_persistent_buffers_set` and the two profiler names follow from the code;
@@ -264,6 +302,7 @@ POLICY = Policy(
             "torch.optim.optimizer:Optimizer",
         }
     ),
+    grown=_GROWN,
     trusted=frozenset({"torch"}),
     components={
         "torch.nn.modules.module:Module": "policy_weights",
@@ -295,6 +334,13 @@ def _complete(optimizer: torch.optim.Optimizer) -> None:
         attributes.setdefault(name, OrderedDict())
     attributes["_warned_capturable_if_run_uncaptured"] = True
     optimizer._patch_step_function()  # pyright: ignore[reportPrivateUsage]
+    if any("initial_lr" in group for group in attributes.get("param_groups", ())):  # a scheduler looks at it
+        _count_steps(optimizer)
+
+
+def _count_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Have an optimizer tell its schedulers that it has made a step."""
+    attributes: dict[str, Any] = vars(optimizer)
     own, step = weakref.ref(optimizer), type(optimizer).step
 
     @wraps(step)
@@ -307,14 +353,16 @@ def _complete(optimizer: torch.optim.Optimizer) -> None:
     attributes["step"] = counted
 
 
-def _is_complete(scheduler: object) -> None:
-    """A scheduler is its attributes."""
+def _complete_scheduler(scheduler: torch.optim.lr_scheduler.LRScheduler) -> None:
+    """A scheduler is its attributes, and what it does to its optimizer."""
+    if isinstance(optimizer := vars(scheduler).get("optimizer"), torch.optim.Optimizer):
+        _count_steps(optimizer)
 
 
 REMADE = Policy(
     remade={
         "torch.optim.optimizer:Optimizer": _complete,
-        "torch.optim.lr_scheduler:LRScheduler": _is_complete,
+        "torch.optim.lr_scheduler:LRScheduler": _complete_scheduler,
     }
 )
 """To be merged where a person may build another optimizer, and its scheduler, in the middle of a training."""

@@ -228,6 +228,26 @@ def every_name(names: Collection[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+def made_later(places: Collection[str], birth: Snapshot | None, now: Snapshot) -> dict[str, str]:
+    """Return which of these places stand in something that neither the first start of the script had, nor this one
+    has: a training has made it. By each place, the topmost one of which that holds."""
+    if birth is None or not places:
+        return {}
+    sides = _Side(leaves(birth)), _Side(leaves(now))
+
+    def absent(place: str) -> bool:
+        return all(_text(side.seen(place)) in ("nothing", "None") for side in sides)
+
+    found: dict[str, str] = {}
+    for place in places:
+        top = next((at for at in reversed([place, *_ancestors(place)]) if absent(at)), None)
+        if (
+            top is not None and "/" in top and last_key(top) != "value"
+        ):  # that is inside of what a codec wrote
+            found[place] = top
+    return found
+
+
 def named(change: Change, names: Collection[str]) -> bool:
     """Return whether a person means this change: by its name, its place or a place above it."""
     return change.name in names or any(place in names for place in (change.place, *_ancestors(change.place)))

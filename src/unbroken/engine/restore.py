@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.engine.changes import Change, KnowsCauses, Verdict, every_name, find_changes, named, within
+from unbroken.engine.changes import (
+    Change,
+    KnowsCauses,
+    Verdict,
+    every_name,
+    find_changes,
+    made_later,
+    named,
+    within,
+)
 from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
 from unbroken.engine.wording import (
     Reword,
@@ -28,11 +37,14 @@ from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.places import last_key
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Promise, Snapshot, component_of
+from unbroken.types import Fidelity, worse
 
 SHOWN = 5
 ALLOWED = "allowed, so the run is no longer exact"
-_REPORTED = frozenset({"changed", "lost", "fresh", "removed"})
+MADE_LATER = "was made while training ran, and cannot be built from a checkpoint"
+LEFT_OUT = "was made while training ran, and is left out"
+_REPORTED = frozenset({"changed", "lost", "forgotten", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
 _PROGRAMS_OWN = frozenset({"changed", "kept", "moved"})
 """Levels of what the program keeps as it built it: they explain what differs there, and below."""
@@ -141,19 +153,23 @@ def restore(
     reword = _reword_of(source)
     judged = judge(source, changes, strict=strict, allowed=allowed)
     graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    permitted = [d for d in graft.errors if within(d.place, allowed) or last_key(d.place) in allowed]
+    later = made_later([d.place for d in graft.errors], birth, now)
+    permitted: dict[str, Words] = {}
+    for place in dict.fromkeys(later.get(d.place, d.place) for d in graft.errors):
+        detail = LEFT_OUT if place in later.values() else "kept as built"
+        told = reword(place, Words(subject=subject_of(place), detail=detail))
+        if within(place, allowed) or {last_key(place), told.subject} & allowed:
+            permitted[place] = told
     if permitted:
-        words = [
-            reword(d.place, Words(subject=subject_of(d.place), detail="kept as built")) for d in permitted
-        ]
+        words = [*permitted.values()]
         judged = replace(
             judged,
-            keep=(*judged.keep, *(d.place for d in permitted)),
+            keep=(*judged.keep, *permitted),
             reports=(*judged.reports, *(replace(one, effect=ALLOWED) for one in words)),
             inexact=tuple(dict.fromkeys((*judged.inexact, *lines(words)))),
         )
         graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    _refuse(graft, judged, reword)
+    _refuse(graft, judged, reword, later)
     noted = [d for d in graft.differences if d.level in _REPORTED]
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
     agreed()
@@ -162,7 +178,7 @@ def restore(
     return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
 
 
-def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
+def _refuse(graft: Graft, judged: Judged, reword: Reword, later: Mapping[str, str]) -> None:
     untrusted = [d for d in graft.differences if d.level == "untrusted"]
     if untrusted:
         raise Untrusted(
@@ -176,7 +192,19 @@ def _refuse(graft: Graft, judged: Judged, reword: Reword) -> None:
     told = {place: words for place, words in judged.errors.items() if place not in ran_into}
     errors = [*told.values()]
     found = [d for d in graft.errors if not within(d.place, told)]
+    made = dict.fromkeys(later[d.place] for d in found if d.place in later)
+    unbuilt = [reword(place, Words(subject=subject_of(place), detail=MADE_LATER)) for place in made]
+    found = [d for d in found if d.place not in later]
     errors += [reword(d.place, words_of_difference(d)) for d in found]
+    if unbuilt and not errors:
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys(words.subject for words in unbuilt))
+        raise StateMismatch(
+            "The checkpoint holds what a start of this script does not have; nothing was touched.",
+            hint=f"Go on without it, with allow_changed={{{names}}}: it starts anew, and the run is then no longer exact."
+            " In a new run make it before training begins.",
+            differences=lines(unbuilt),
+        )
+    errors += unbuilt
     if errors:
         raise StateMismatch(
             "The checkpoint does not fit what this script has built; nothing was touched.",
@@ -220,7 +248,7 @@ class _Explained:
             return frozenset(d.place for d in graft.differences if d.level in levels)
 
         self._own = places(*_PROGRAMS_OWN) | frozenset(keep)
-        self._lost = places("lost")
+        self._lost = places("lost", "forgotten")
         self._fresh = places("fresh")
 
     def covers(self, found: LeafDifference) -> bool:
@@ -252,6 +280,11 @@ def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) ->
             f"After the restore {len(wrong)} values are not what was saved: {shown}.",
             hint="The training must not go on from here; please report what stands at these places.",
         )
+    for lost in graft.differences:
+        if lost.level == "forgotten":
+            name = component_of(lost.place, saved)
+            promise = Promise(Fidelity.NOT_CAPTURED, str(lost))
+            state.promises[name] = worse(state.promises.get(name, promise), promise)
     if isinstance(source, RemembersRows):
         source.restored(saved, state, different={d.component for d in found})
     return state

@@ -26,8 +26,22 @@ from unbroken.errors import CorruptObject, InternalError, StateMismatch
 from unbroken.state.code import PARTIAL
 from unbroken.state.lookup import Facts, Kind, lookup
 from unbroken.state.memory import ALONE, bytes_of, copy_array, move
-from unbroken.state.nodes import PLAIN, AnyNode, Coded, Identity, Link, Node, Ref, Value, escape, same
+from unbroken.state.nodes import (
+    PLAIN,
+    AnyNode,
+    Coded,
+    Identity,
+    Link,
+    Node,
+    Object,
+    Ref,
+    Value,
+    class_name,
+    escape,
+    same,
+)
 from unbroken.state.places import Frame, frame_of, index, place_of, tables_of
+from unbroken.state.planning.growth import Growth
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
 from unbroken.state.policy import Phase, Policy
@@ -50,6 +64,7 @@ class Difference:
     - replaced: an array of another shape or dtype took the twin's place
     - removed: the twin has an attribute that the saved object no longer had
     - lost: saved, kept from outside, and absent in the twin
+    - forgotten: the same, of something that belonged to the run
     - untrusted: a pickle that was not loaded, because the checkpoint is not trusted
     - fresh: the twin has a root that was not saved; it stays as it is
     """
@@ -76,6 +91,7 @@ class Graft:
         """Classes of which new objects are built, with how many."""
         self.adopted: dict[tuple[str, int], str] = {}
         """Blobs whose memory becomes part of the live state: component and number -> place."""
+        self.growth = Growth(saved, twin)
         self.remaking = False
         """Whether the plan stands in an object for which a training may have put another one."""
         self._twin = twin
@@ -200,6 +216,27 @@ class Graft:
         facts = self.facts(cls)
         return facts.structural and facts.kind is Kind.CODED
 
+    def grows(self, value: Value) -> bool:
+        """Whether something saved is of a class whose objects are built where the program has nothing."""
+        node = self._target(value)
+        cls = self.loaded_class(node.c, MISSING) if isinstance(node, Object) else None
+        return cls is not None and self.growth.allows(self.facts(cls))
+
+    def grows_below(self, key: str) -> bool:
+        """Whether what stands under `key` of the present place belongs to something that is built."""
+        return self.growth.belongs_to_grown(place_of((self._at, key)))
+
+    def known_elsewhere(self, node: Object) -> object:
+        """Return the program's object for a grown one that the program has at another place; else MISSING."""
+        if not self.grows(node):
+            return MISSING
+        return self.use(node, found := self.growth.known_as(self, node), fits=found is not MISSING)
+
+    def _target(self, value: Value) -> object:
+        if isinstance(value, Ref):
+            return self._index.by_number.get(value.to)
+        return self._index.by_place.get(value.to, ("", None))[1] if isinstance(value, Link) else value
+
     def home_below(self, key: str) -> object:
         """Return the program's object whose home is that of what was saved under `key` of the present place, or
         MISSING."""
@@ -272,20 +309,26 @@ class Graft:
         return node
 
     def value(self, key: str, node: Value, twin: object = MISSING) -> Any:
-        """Plan what stands under `key`, over the twin's object there; return the object to use."""
+        """Plan what stands under `key`, over the twin's object there; return the object to use. MISSING: what was
+        saved there is left out, as the caller asked, and the program has nothing there."""
         self._at = (self._at, key)
         try:
-            if self._keep and twin is not MISSING and self.place in self._keep:
+            if self._keep and self.place in self._keep:
                 return self._kept(node, twin)
-            return self.here(node, twin)
+            planned = self.here(node, twin)
+            if planned is MISSING:
+                self.note("kept", "refers to what is left out.")
+            return planned
         finally:
             self._at = self._at[0]
 
     def loaded_class(self, name: str, twin: object) -> type | None:
         """Return the class of this name if it is loaded; nothing is ever imported."""
-        facts = self.facts(type(twin))
-        if facts.name == name:
+        if self.facts(type(twin)).name == name:
             return type(twin)
+        held = self.growth.like(name)
+        if held is not MISSING:
+            return type(held)
         module, _, qualname = name.partition(":")
         found: Any = sys.modules.get(module)
         for part in qualname.split("."):
@@ -300,11 +343,11 @@ class Graft:
             return None
         package = found.__module__.partition(".")[0]
         facts = self.facts(found)
-        if facts.structural:
+        if facts.structural and not self.growth.allows(facts):
             self.error(f"{name} was saved and the program has {_kind_of(twin)} here.")
         elif (
             package not in self._trust
-            or f"{found.__module__}:{found.__qualname__}" != name
+            or class_name(found) != name
             or hasattr(found, "__del__")
             or issubclass(found, type)
         ):
@@ -373,7 +416,8 @@ class Graft:
     def _kept(self, node: Value, twin: object) -> Any:
         self.note("kept", "the program's new value stays.")
         if isinstance(node, Identity):
-            self._objects[id(node)] = twin
+            # Where the program has nothing, what refers to it from elsewhere is left out, too.
+            self._objects[id(node)] = MISSING if twin is None else twin
         return twin
 
     def _plan(self, node: AnyNode, twin: object) -> Any:
@@ -400,6 +444,8 @@ class Graft:
             return self._objects[id(target)]
         if self._keep and twin is not MISSING:
             return twin  # it was first met below a setting that the program keeps
+        if self._keep and any(place == kept or place.startswith(f"{kept}/") for kept in self._keep):
+            return MISSING
         if isinstance(target, Identity) and not isinstance(target, (Ref, Link)):
             # A view may refer to an array that is met only after it: that is planned now, over the
             # twin's object at its own place. Where the program has its roots in another order it is
@@ -414,9 +460,13 @@ class Graft:
 
     def _across(self, component: str, target: AnyNode, at: Frame, twin: object) -> Any:
         outer = self._component, self._at, self.remaking
+        here = at is self._at
         self._component, self._at, self.remaking = component, at, False
         try:
-            return self._plan(target, twin)
+            if here:
+                return self._plan(target, twin)
+            with self.growth.elsewhere(grows=False):
+                return self._plan(target, twin)
         finally:
             self._component, self._at, self.remaking = outer
 

@@ -66,6 +66,17 @@ class Captor(Protocol):
 CaptorRule = Callable[[Any], "Captor | None"]
 
 
+@dataclass(frozen=True)
+class Grown:
+    """How objects of a structural class are built that a training has made while it ran."""
+
+    complete: Callable[[Any, Any], None]
+    """Called with the new object, whose attributes have been written, and one of its class that the program holds,
+    or None: gives it what belongs to the process."""
+    obstacle: Callable[[Any], str] = lambda _: ""
+    """Returns what of a live object could not be built; empty if everything could."""
+
+
 @dataclass(frozen=True, eq=False)
 class Policy:
     """How to walk one framework's objects. Class names are ``module:Qualname`` of a base class.
@@ -88,6 +99,9 @@ class Policy:
     """Base class -> function that completes a new object of it whose attributes have been written. A training may
     put one of these in the place of another, of another class or for other parameters: it is built even where the
     class is structural, and what it refers to keeps the object that it has in its own home."""
+    grown: Mapping[str, Grown | None] = field(default_factory=dict)
+    """Base class -> how a structural object of it is built at a place where the program has nothing: one that a
+    training has made while it ran. None: it is not, although a base of it is."""
     trusted: frozenset[str] = frozenset()
     """Top-level packages whose classes may be built, beside those of the twin's own objects."""
     functions: frozenset[str] = frozenset()
@@ -120,6 +134,7 @@ class Policy:
             external_classes=frozenset().union(*(p.external_classes for p in every)),
             structural=frozenset().union(*(p.structural for p in every)),
             remade={k: v for p in every for k, v in p.remade.items()},
+            grown={k: v for p in every for k, v in p.grown.items()},
             trusted=frozenset().union(*(p.trusted for p in every)),
             functions=frozenset().union(*(p.functions for p in every)),
             components={k: v for p in every for k, v in p.components.items()},

@@ -139,3 +139,13 @@ class Snapshot:
     def is_live(self) -> bool:
         """Whether contents still lie in the memory of the training."""
         return any(component.live for component in self.components.values())
+
+
+def component_of(place: str, snapshot: Snapshot) -> str:
+    """Return the component that holds what stands at a place."""
+    best, length = next(iter(snapshot.components)), -1
+    for name, component in snapshot.components.items():
+        for root in component.roots:
+            if (place == root or place.startswith(root + "/")) and len(root) > length:
+                best, length = name, len(root)
+    return best

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 def plan_bound(graft: Graft, values: list[Value], had: list[Any]) -> list[Any]:
     """Return the objects to use for the entries of a list of the program that holds, or held, `had`."""
     twins: list[Any] = [graft.home_below(str(i)) for i in range(len(values))]
-    strays = [i for i, value in enumerate(values) if _is_part(graft, value) and twins[i] is MISSING]
+    grown = {i for i in range(len(values)) if twins[i] is MISSING and graft.grows_below(str(i))}
+    strays = [
+        i
+        for i, value in enumerate(values)
+        if i not in grown and _is_part(graft, value) and twins[i] is MISSING
+    ]
     spare = [item for item in had if graft.is_part(type(item)) and not graft.has_home(item)]
     if len(strays) != len(spare):
         graft.error(
@@ -34,9 +39,11 @@ def plan_bound(graft: Graft, values: list[Value], had: list[Any]) -> list[Any]:
     for i, item in enumerate(had[: len(values)]):
         if twins[i] is MISSING and not graft.is_part(type(item)):
             twins[i] = item
-    return [
-        graft.value(str(i), value, twin) for i, (value, twin) in enumerate(zip(values, twins, strict=True))
-    ]
+    planned: list[Any] = []
+    for i, (value, twin) in enumerate(zip(values, twins, strict=True)):
+        with graft.growth.elsewhere(grows=i in grown):
+            planned.append(graft.value(str(i), value, twin))
+    return planned
 
 
 def _is_part(graft: Graft, value: Value) -> bool:

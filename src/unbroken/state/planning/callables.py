@@ -95,7 +95,7 @@ def plan_partial(graft: Graft, node: Partial, twin: object) -> Any:
     return graft.bind(node, partial(function, *args, **keywords))
 
 
-_VALUE_TYPES: dict[str, type] = {
+VALUE_TYPES: dict[str, type] = {
     class_name(t): t
     for t in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque)
 }
@@ -107,7 +107,7 @@ def plan_class(graft: Graft, node: Class, twin: object) -> Any:
         return twin
     if isinstance(twin, type) and class_name(twin) == node.q:
         return twin
-    found = _VALUE_TYPES.get(node.q) or graft.held(node.q)
+    found = VALUE_TYPES.get(node.q) or graft.held(node.q)
     if found is None or not isinstance(found, (type, types.ModuleType)):
         return graft.refuse(f"the class {node.q} was saved; it is none that the program holds.", twin)
     return found

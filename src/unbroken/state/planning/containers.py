@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 
 def plan_items(graft: Graft, values: list[Value], had: list[Any]) -> list[Any]:
-    return [graft.value(str(i), value, had[i] if i < len(had) else MISSING) for i, value in enumerate(values)]
+    items = [
+        graft.value(str(i), value, had[i] if i < len(had) else MISSING) for i, value in enumerate(values)
+    ]
+    if all(item is not MISSING for item in items):
+        return items
+    # What is left out has no place of its own; among others it keeps theirs.
+    return (
+        [None if item is MISSING else item for item in items] if any(i is not MISSING for i in items) else []
+    )
 
 
 def _subclass(graft: Graft, name: str, twin: object, default: type) -> Any:
@@ -37,7 +45,14 @@ def plan_list(graft: Graft, node: List, twin: object) -> Any:
         result = graft.bind(node, cls.__new__(cls))
     else:
         result = own
-        if not graft.remaking and len(had) != len(node.v) and any(map(graft.is_structural, had)):
+        more = node.v[len(had) :]
+        longer = bool(more) and all(map(graft.grows, more))
+        if (
+            not graft.remaking
+            and not longer
+            and len(had) != len(node.v)
+            and any(map(graft.is_structural, had))
+        ):
             graft.error(f"{len(node.v)} objects were saved, the program has {len(had)}.")
     items = (plan_bound if graft.remaking else plan_items)(graft, node.v, had)
     if node.c:
@@ -164,11 +179,15 @@ def plan_dict(graft: Graft, node: Dict, twin: object) -> Any:
         result = own
     pairs: list[tuple[Any, Any]] = []
     for key, value in (node.v or {}).items():
-        pairs.append((key, graft.value(key, value, had.get(key, MISSING))))
+        new = graft.value(key, value, had.get(key, MISSING))
+        if new is not MISSING:
+            pairs.append((key, new))
     for i, (key_node, value) in enumerate(node.kv or ()):
         key = graft.finished(f"#{i}.key", key_node)
         old = _hashed(graft, partial(had.get, key, MISSING))
-        pairs.append((key, graft.value(f"#{i}", value, MISSING if graft.errors else old)))
+        new = graft.value(f"#{i}", value, MISSING if graft.errors else old)
+        if new is not MISSING:
+            pairs.append((key, new))
     if node.c:
         plan_attributes(graft, node.a, result, mine=own is not MISSING)
     keys = _hashed(graft, lambda: {key for key, _ in pairs})

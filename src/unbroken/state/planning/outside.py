@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
 
 def plan_external(graft: Graft, node: External, twin: object) -> Any:
-    if twin is MISSING or (type(twin) in PLAIN and twin is not None):
-        graft.note("lost", f"{node.c} lives outside of checkpoints and has no counterpart here.")
+    if twin is MISSING or type(twin) in PLAIN:
+        cls = graft.loaded_class(node.c, MISSING)
+        stateless = cls is not None and graft.facts(cls).stateless
+        graft.note(
+            "lost" if stateless else "forgotten",
+            f"{node.c} lives outside of checkpoints and has no counterpart here.",
+        )
         return graft.bind(node, None)
     return graft.bind(node, twin)
 

@@ -93,7 +93,7 @@ class SecondLearner(Late):
             self.update(held.adam, held.critic(torch.randn(5, 3)).pow(2).mean())
             held.schedule.step()
             with torch.no_grad():
-                self.net.bias.data += held.critic.memory.weight_hh_l0.sum()
+                self.net.get_parameter("bias").add_(held.critic.memory.get_parameter("weight_hh_l0").sum())
         self.update(self.optimizer, self.loss(step))
 
     def chill(self) -> None:

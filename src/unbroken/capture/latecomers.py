@@ -89,7 +89,8 @@ class Latecomers:
             *self._unknown_classes(walk),
             *self._gone(walk.snapshot),
         ]
-        return [*dict.fromkeys(found)]
+        places = {note.place for note in found}
+        return [note for note in dict.fromkeys(found) if places.isdisjoint(_ancestors(note.place))]
 
     def heard(self, notes: Iterable[Note]) -> None:
         """Take it that a person knows what these say."""

@@ -250,7 +250,9 @@ def _complete_module(module: torch.nn.Module, like: torch.nn.Module | None) -> N
 
 def _left_behind(value: Any, hooks: frozenset[str]) -> str:
     attributes: dict[str, Any] = vars(value)
-    if any(attributes.get(name) for name in hooks - {"_is_full_backward_hook", "_forward_hooks_with_kwargs"}):
+    tables = [attributes.get(name) for name in hooks]
+    held = [hook for table in tables if isinstance(table, dict) for hook in table.values() if callable(hook)]
+    if not all(str(getattr(hook, "__module__", "")).startswith("unbroken.") for hook in held):
         return "it has hooks"
     of_other = {type(p).__name__ for p in attributes.get("_parameters", {}).values() if p is not None}
     return f"it has a {min(of_other)}" if (of_other := of_other - {"Parameter"}) else ""

@@ -252,7 +252,12 @@ def _left_behind(value: Any, hooks: frozenset[str]) -> str:
     attributes: dict[str, Any] = vars(value)
     tables = [attributes.get(name) for name in hooks]
     held = [hook for table in tables if isinstance(table, dict) for hook in table.values() if callable(hook)]
-    if not all(str(getattr(hook, "__module__", "")).startswith("unbroken.") for hook in held):
+    # Ours are put on again, and what a copy of a policy has in their place does nothing: the `get` of an empty dict.
+    idle = [
+        getattr(hook, "__self__", None) == {} or type(hook).__module__.startswith("unbroken.")
+        for hook in held
+    ]
+    if not all(idle):
         return "it has hooks"
     of_other = {type(p).__name__ for p in attributes.get("_parameters", {}).values() if p is not None}
     return f"it has a {min(of_other)}" if (of_other := of_other - {"Parameter"}) else ""

@@ -93,7 +93,7 @@ class _Trainer:
         started = time.perf_counter()
         engine.save(self._saves, reason="measured")
         blocked = time.perf_counter() - started
-        while engine.is_saving and engine._progress._committed < self._saves:
+        while engine.is_saving and engine._dispatch.progress._committed < self._saves:
             time.sleep(POLL_S)
         durable = time.perf_counter() - started
         engine.wait()  # what is collected after the commit, nobody waits for

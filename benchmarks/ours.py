@@ -69,7 +69,7 @@ class Unbroken:
     def finish(self) -> None:
         """Wait for the commit. What is collected after it, nobody waits for."""
         engine = _engine(self._running())
-        while engine._progress._committed < self._step:
+        while engine._dispatch.progress._committed < self._step:
             if not engine._writer.busy:
                 engine.wait()  # raises if the save failed, and then there is nothing to wait for
                 break

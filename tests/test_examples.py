@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.mark.exactness
 @pytest.mark.parametrize(
-    ("example", "timesteps"), [("ppo_lunarlander", 40_000), ("sac_hopper", 5_000), ("qrdqn_minigrid", 20_000)]
+    ("example", "timesteps"), [("ppo_lunarlander", 40_000), ("sac_hopper", 5_000), ("qrdqn_minigrid", 6_000)]
 )
 def test_twenty_kills_leave_no_trace(example: str, timesteps: int, tmp_path: Path) -> None:
     proof = subprocess.run(

@@ -271,7 +271,7 @@ def test_surroundings_that_differ_are_told_and_lower_the_fidelity(tmp_path: Path
     OnThreads.count = "4"
     report = start()
     assert report.warnings == ("torch threads is 4 and was 1: the low bits may differ",)
-    assert "approximate: all parts (torch threads is 4 and was 1: the low bits may differ)" in report.line
+    assert "approximate: all parts (the low bits may differ: torch threads is 4 and was 1)" in report.line
     assert "the low bits may differ" in report.text
 
 

@@ -17,6 +17,7 @@ NAMES = [
     "Best",
     "CheckpointEngine",
     "Every",
+    "MadeLaterWarning",
     "PrioritizedReplayBuffer",
     "ResumeReport",
     "Ring",

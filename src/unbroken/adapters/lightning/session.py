@@ -125,10 +125,14 @@ class Session:
         self._stand(Place.END)
         try:
             with engine:
-                if not skipped:
-                    engine.save(step, reason="end of training", position="end", metrics=self._metrics)
-                # Not before: were the end lost, a further `fit` would begin another training after it.
-                _finished[self._key] = _finished.get(self._key, 0) + 1
+                try:
+                    if not skipped:
+                        engine.save(step, reason="end of training", position="end", metrics=self._metrics)
+                finally:
+                    # An error may be of a save before. Were the end lost, a further `fit` would begin another
+                    # training after it.
+                    if skipped or engine.is_finished:
+                        _finished[self._key] = _finished.get(self._key, 0) + 1
         finally:
             self._leave()
 

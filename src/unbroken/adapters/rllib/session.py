@@ -205,9 +205,14 @@ class Session:
             return
         try:
             with engine:
-                if self._clean and self.step != self._saved_end:
-                    self._save_end(engine)
-                _finished[self._key] = _finished.get(self._key, 0) + 1
+                needed = self._clean and self.step != self._saved_end
+                try:
+                    if needed:
+                        self._save_end(engine)
+                finally:
+                    # An error may be of a save before; of an end that was lost the next one must know nothing.
+                    if not needed or engine.is_finished:
+                        _finished[self._key] = _finished.get(self._key, 0) + 1
         finally:
             self._engine = None
 

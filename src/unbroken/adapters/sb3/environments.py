@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecEnvWrappe
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.policy import training_policy
 from unbroken.adapters.sb3.workers import workers_of
-from unbroken.capture import async_vectors
+from unbroken.capture import async_vectors, registry
 from unbroken.capture.attaching import attach_once, kind_of, name_of, seed_of, verdict_on
 from unbroken.capture.environments import How, Verdict, chain, known
 from unbroken.capture.parallel import agents_of, verdict_on_agents
@@ -111,6 +111,10 @@ class _Looking:
 
     def _here(self, env: Any) -> str:
         kind = kind_of(env)
+        if registry.registered(list(chain(env))[-1]) is not None:
+            self._kept = {
+                name: kept for name, kept in self._kept.items() if name != kind
+            }  # a new one is tried
         verdict = self._verdict(kind, known(env), lambda: verdict_on(env))
         self._add(type(env.unwrapped).__qualname__, attach_once(env, verdict), verdict)
         return name_of(env)

@@ -298,7 +298,7 @@ OWN = [
         group="of one's own", name="address-restored", algorithm="PPO", environment="an engine behind an address",
         around="`register_env_capturer`, which restores the address too",
         build=lambda: quick(worlds.registered(worlds.Readdressed)), steps=192, cold=ENVIRONMENT, claim="refused",
-        because="RestoreFailed: The restore failed half-way: KeyError",
+        because="RestoreFailed: The capturer registered for Readdressed could not bring back",
     ),
     Cell(
         group="of one's own", name="replayed", algorithm="PPO", environment="keeps its state in a generator of Python",

@@ -25,7 +25,8 @@ class Drift(gymnasium.Env[Any, Any]):
     observation_space: spaces.Space[Any] = spaces.Dict({
         "at": spaces.Box(-100, 100, (2,), np.float32), "left": spaces.Box(0, 40, (1,), np.float32),
     })  # fmt: skip
-    action_space: spaces.Space[Any] = spaces.Box(-1, 1, (1,), np.float32)
+    # Seeded: gymnasium asks it for a generator before it forks, which would be the system's.
+    action_space: spaces.Space[Any] = spaces.Box(-1, 1, (1,), np.float32, seed=0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
@@ -60,7 +61,7 @@ class Pair(Drift):
     observation_space: spaces.Space[Any] = spaces.Tuple(
         (spaces.Box(-100, 100, (2,), np.float32), spaces.Discrete(26))
     )
-    action_space: spaces.Space[Any] = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2, seed=0)
 
     def observe(self) -> Any:
         return self.at.astype(np.float32), np.int64(self.left)

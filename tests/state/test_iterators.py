@@ -240,7 +240,7 @@ class Counts:
         return self.at
 
 
-@pytest.mark.parametrize("value", [Ids(3), Pairs([1], [2]), Doubles(double, [1, 2]), Rows("ab")], ids=repr)
+@pytest.mark.parametrize("value", [Ids(3), Pairs([1], [2]), Doubles(double, [1, 2]), Rows("ab")], ids=["count", "zip", "map", "enumerate"])
 def test_one_derived_from_an_iterator_in_c_is_named_and_stays(value: Any) -> None:
     root = Holder(v=value)
     snapshot = capture({"root": root}, POLICY)

@@ -94,7 +94,7 @@ class GraftSource:
             self._latecomers.heard(snapshot.notes)
         self._latecomers.begin(walked)
         later = self._latecomers.look(walked)
-        self._latecomers.warn(snapshot.notes, later)
+        self._latecomers.warn([note for note in snapshot.notes if self._is_news(note, snapshot)], later)
         snapshot.notes += [*self._uncovered, *later]
         if self._facts is not None:
             snapshot.counters.update(self._facts())
@@ -106,6 +106,11 @@ class GraftSource:
         if cost.environments:
             snapshot.notes.append(Note("replay", ENVIRONMENTS, str(cost)))
         return snapshot
+
+    def _is_news(self, note: Note, snapshot: Snapshot) -> bool:
+        """Whether it says more than what was promised before training of the component that it is about."""
+        promise = self._promises.get(component_of(note.place, snapshot)) if note.kind == "approximate" else None
+        return promise is None or promise.fidelity is Fidelity.EXACT
 
     def is_good_moment(self) -> bool:
         """Say whether a restore from here takes little, and would have taken long before; see `replay_cost`."""

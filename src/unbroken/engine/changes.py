@@ -228,15 +228,20 @@ def every_name(names: Collection[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def made_later(places: Collection[str], birth: Snapshot | None, now: Snapshot) -> dict[str, str]:
-    """Return which of these places stand in something that neither the first start of the script had, nor this one
-    has: a training has made it. By each place, the topmost one of which that holds."""
+def made_later(
+    places: Collection[str], birth: Snapshot | None, now: Snapshot, saved: Snapshot
+) -> dict[str, str]:
+    """Return which of these places stand in something that was saved, and that neither the first start of the script
+    had, nor this one has: a training has made it. By each place, the topmost one of which that holds."""
     if birth is None or not places:
         return {}
-    sides = _Side(leaves(birth)), _Side(leaves(now))
+    starts, end = (_Side(leaves(birth)), _Side(leaves(now))), _Side(leaves(saved))
+
+    def is_there(side: _Side, place: str) -> bool:
+        return _text(side.seen(place)) not in ("nothing", "None")
 
     def absent(place: str) -> bool:
-        return all(_text(side.seen(place)) in ("nothing", "None") for side in sides)
+        return is_there(end, place) and not any(is_there(side, place) for side in starts)
 
     found: dict[str, str] = {}
     for place in places:

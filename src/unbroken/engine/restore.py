@@ -153,7 +153,7 @@ def restore(
     reword = _reword_of(source)
     judged = judge(source, changes, strict=strict, allowed=allowed)
     graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    later = made_later([d.place for d in graft.errors], birth, now)
+    later = made_later([d.place for d in graft.errors], birth, now, saved)
     permitted: dict[str, Words] = {}
     for place in dict.fromkeys(later.get(d.place, d.place) for d in graft.errors):
         detail = LEFT_OUT if place in later.values() else "kept as built"

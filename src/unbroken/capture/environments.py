@@ -64,7 +64,7 @@ _FAMILIES: tuple[tuple[str, How], ...] = (
 )
 _WRAPPERS = (
     "gymnasium.wrappers.", "stable_baselines3.common.", "minigrid.wrappers", "sb3_contrib.common.",
-    "unbroken.capture.fresh_world",
+    "unbroken.capture.fresh_world", "rl_zoo3.",
 )  # fmt: skip
 _UNREACHABLE = {
     "ale_py.vector_env:AtariVectorEnv": "its emulators are out of reach in a C++ object",

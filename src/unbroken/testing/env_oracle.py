@@ -269,7 +269,10 @@ def _in_another_process(
     cloudpickle: Any = importlib.import_module("cloudpickle")  # comes with gymnasium
     with tempfile.TemporaryDirectory(prefix="unbroken-oracle-") as folder:
         asked, answer = Path(folder) / "task", Path(folder) / "answer"
-        asked.write_bytes(cloudpickle.dumps((there.__name__, task)))
+        # A script that is started again imports what it has imported the first time: PyTorch has a generator, which
+        # workers that were forked from it have too.
+        loaded = ["torch"] if there is _main_vector and "torch" in sys.modules else []
+        asked.write_bytes(cloudpickle.dumps((there.__name__, loaded, task)))
         done = subprocess.run(
             [sys.executable, "-m", "unbroken.testing.env_oracle", str(asked), str(answer)],
             capture_output=True,
@@ -284,7 +287,9 @@ def _in_another_process(
 
 def main() -> None:
     """Be the fresh process."""
-    name, task = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - from our parent
+    name, loaded, task = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - from our parent
+    for module in loaded:
+        importlib.import_module(module)
     mains: dict[str, Callable[..., tuple[_Seen, list[str]]]] = {
         "_main_single": _main_single,
         "_main_vector": _main_vector,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.simulation import Clock
 from unbroken.capture.environments import How, Verdict, attach, put_in
+from unbroken.capture.latecomers import MadeLaterWarning
 from unbroken.capture.replay import Recorder
 from unbroken.capture.replay_cost import (
     LIMIT,
@@ -182,7 +183,8 @@ def test_environments_that_come_later_are_told_of_and_those_that_go_are_not() ->
     env.reset()
     follow(env, [0] * 3)
     live["envs"].append(env)
-    assert notes(source) == ["a restore replays 3 steps, about 2.0 s"]
+    with pytest.warns(MadeLaterWarning, match="envs/0"):
+        assert notes(source) == ["a restore replays 3 steps, about 2.0 s"]
     live["envs"].clear()
     assert notes(source) == []
 

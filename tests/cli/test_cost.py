@@ -131,7 +131,7 @@ def test_ls_and_show_tell_what_is_not_exact_and_why(tmp_path: Path) -> None:
     source = GraftSource({"feed": {"tags": {"a", "b"}}, "weights": np.zeros(3)}, policy_of_loaded())
     with CheckpointEngine(source, Settings(root=tmp_path, job="run"), environment={}) as engine:
         engine.resume()
-    assert "good; approximate: training_state" in unbroken("ls", "run", cwd=tmp_path).out
+    assert "good; approximate: all parts" in unbroken("ls", "run", cwd=tmp_path).out
     (run,) = unbroken("ls", "run", "--json", cwd=tmp_path).json["runs"]
     assert [one["fidelity"] for one in run["checkpoints"]] == [{"training_state": "approximate"}]
     (told,) = unbroken("show", "run", "--json", cwd=tmp_path).json["components"]

@@ -108,7 +108,7 @@ def test_a_report_does_not_wait_for_the_disk(
         run = start(tmp_path, config, every=2, keep_last=1)
         for step in run.steps(4):
             if step == 1:
-                monkeypatch.setattr("unbroken.engine.engine.carry_out", slowly)
+                monkeypatch.setattr("unbroken.engine.dispatch.carry_out", slowly)
             if step == 3:
                 gate.set()
                 run._trial.engine.wait()

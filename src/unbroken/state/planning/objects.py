@@ -77,7 +77,7 @@ def plan_attributes(
     for name, value in saved.items():
         if name in facts.skip:
             graft.error(f"the attribute {name} belongs to the process and cannot come from a checkpoint.")
-        elif only is not None and name not in only:
+        elif mine and only is not None and name not in only:
             # Its captor did not say so yet when this was saved.
             graft.note_at(name, "kept", "its captor leaves it to the program.")
         elif name in slots:

@@ -109,7 +109,9 @@ class GraftSource:
 
     def _is_news(self, note: Note, snapshot: Snapshot) -> bool:
         """Whether it says more than what was promised before training of the component that it is about."""
-        promise = self._promises.get(component_of(note.place, snapshot)) if note.kind == "approximate" else None
+        promise = (
+            self._promises.get(component_of(note.place, snapshot)) if note.kind == "approximate" else None
+        )
         return promise is None or promise.fidelity is Fidelity.EXACT
 
     def is_good_moment(self) -> bool:

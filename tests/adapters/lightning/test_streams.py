@@ -16,8 +16,13 @@ from .trainings import streamed
 
 pytestmark = quiet
 
+named = pytest.mark.filterwarnings("ignore:Comes back only approximately")
+"""At the save; what is looked at here is the promise of the checkpoint."""
 
-@pytest.mark.parametrize("kind", ["counted", "paired", "read", "own"])
+
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=named) for kind in ("counted", "paired", "read")), "own"]
+)
 def test_a_stream_is_exact_or_named(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expected, _ = fit(streamed(kind=kind), tmp_path / "U", every=5, max_epochs=1)
     cut(streamed(kind=kind), tmp_path / "R", 13, every=5, max_epochs=1)

@@ -26,7 +26,7 @@ from unbroken.state.graft import Graft
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Policy
-from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.types import Fidelity
 
 SETTINGS = frozenset(
@@ -82,6 +82,11 @@ class FitSource(GraftSource):
             return super().capture()
         finally:
             self._frames.begun()
+
+    def _is_news(self, note: Note, snapshot: Snapshot) -> bool:
+        # At the end no data follow of which a pass that has ended could miss any.
+        at_end = self.position["place"] == Place.END.value and note.kind == "approximate"
+        return not at_end and super()._is_news(note, snapshot)
 
     def skeleton(self) -> Snapshot:
         """Return the state without contents, as `GraftSource` does."""

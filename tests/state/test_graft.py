@@ -260,6 +260,30 @@ def test_structural_objects_are_never_built() -> None:
         graft.apply()
 
 
+class OwnAttributes:
+    """A captor that reads off the object itself what is to be walked: of an empty one, nothing."""
+
+    def attributes(self, obj: Any) -> frozenset[str]:
+        return frozenset(vars(obj)) - {"clock"}
+
+    def capture(self, obj: Any, walk: Any) -> dict[str, Value]:
+        return {}
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Any) -> None:
+        """There is nothing more."""
+
+
+def test_an_object_that_is_built_takes_all_its_attributes_whatever_its_captor_says_of_an_empty_one() -> None:
+    captor = OwnAttributes()
+    policy = Policy(
+        captors=(lambda obj: captor if isinstance(obj, Part) else None,), trusted=frozenset({"tests"})
+    )
+    twin: dict[str, Any] = {}
+    saved = capture({"it": {"part": Part(value=0.5, name="a", clock=1)}}, policy)
+    plan(saved, {"it": twin}, policy).apply()
+    assert vars(twin["part"]) == {"value": 0.5, "name": "a"}
+
+
 def test_writes_run_in_the_order_of_their_phases() -> None:
     graft = plan(capture({}, POLICY), {}, POLICY)
     order: list[str] = []

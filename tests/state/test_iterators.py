@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from tests.state.values import ENCODINGS, POLICY, restored
 from unbroken.capture.tracked import Tracked
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.state.diff import compare
 from unbroken.state.graft import plan
+from unbroken.state.nodes import Coded, Object
 from unbroken.state.walk import capture
 
 LETTERS = [5, "text", None, 2.5, -1]
@@ -240,7 +241,11 @@ class Counts:
         return self.at
 
 
-@pytest.mark.parametrize("value", [Ids(3), Pairs([1], [2]), Doubles(double, [1, 2]), Rows("ab")], ids=["count", "zip", "map", "enumerate"])
+@pytest.mark.parametrize(
+    "value",
+    [Ids(3), Pairs([1], [2]), Doubles(double, [1, 2]), Rows("ab")],
+    ids=["count", "zip", "map", "enumerate"],
+)
 def test_one_derived_from_an_iterator_in_c_is_named_and_stays(value: Any) -> None:
     root = Holder(v=value)
     snapshot = capture({"root": root}, POLICY)
@@ -291,3 +296,21 @@ def test_nothing_is_announced_to_the_user() -> None:
             restored("msgpack", Holder(v=advanced(KINDS[name], 2)), Holder(v=KINDS[name]()))
     assert announced == []
     assert sys.version_info < (3, 14) or "cycle" in names
+
+
+@pytest.mark.parametrize(
+    "never_ends", [itertools.count(), itertools.cycle([1]), itertools.repeat(1), iter(range(3))]
+)
+def test_a_forged_end_of_what_tells_none_is_refused_in_the_plan(never_ends: Any) -> None:
+    saved = capture({"it": Holder(never_ends)}, POLICY)
+    (component,) = saved.components.values()
+    holder = component.roots["it"]
+    assert isinstance(holder, Object)
+    coded = holder.a["v"]
+    assert isinstance(coded, Coded)
+    forged = Object(id=holder.id, c=holder.c, a={"v": Coded(id=coded.id, k=coded.k, c=coded.c)})
+    component.roots["it"] = forged
+    twin = Holder(iter("untouched"))
+    with pytest.raises(CorruptObject, match="parts of an iterator"):
+        plan(saved, {"it": twin}, POLICY)
+    assert list(twin.v) == list("untouched")

@@ -20,6 +20,7 @@ import gc
 import itertools
 import operator
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from unbroken.state.walk import Walk
 
 
-class _MadeAnew:
+class _MadeAnew(ABC):
     """What all have in common. A subclass takes an iterator apart and makes one of its parts."""
 
     name: str
@@ -48,17 +49,17 @@ class _MadeAnew:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @abstractmethod
     def parts(self, value: Any) -> list[Any] | None:
         """Return what an iterator of this kind is made of; None if it has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make(self, parts: list[Any], graft: Graft) -> Any:
         """Return an iterator made of `parts`. Raises TypeError or ValueError if they do not fit."""
-        raise NotImplementedError
 
     def ended(self, cls: str) -> Any:
-        """Return an iterator of this class that has ended."""
-        raise NotImplementedError
+        """Return an iterator of this class that has ended; None if one of this kind never tells that it has."""
+        return None
 
     def encode(self, value: Any, walk: Walk) -> Value:
         parts = self.parts(value)
@@ -67,8 +68,8 @@ class _MadeAnew:
         return List(v=[walk.child(str(i), part) for i, part in enumerate(parts)])
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        if payload is None:
-            return _emptied(self.ended(cls))
+        if payload is None and (over := self.ended(cls)) is not None:
+            return _emptied(over)
         if not isinstance(payload, List):
             raise CorruptObject(f"{graft.place} should hold the parts of an iterator.")
         had = self.parts(twin) if class_name(type(twin)) == cls else None
@@ -120,9 +121,8 @@ class OverRange(_MadeAnew):
 
     def parts(self, value: Any) -> list[Any]:
         _, (whole,), *position = value.__reduce__()
-        rest = (
-            whole[position[0] or 0 :] if position else whole
-        )  # from Python 3.12 on it tells the rest itself
+        # From Python 3.12 on it tells the rest itself.
+        rest = whole[position[0] or 0 :] if position else whole
         return [rest.start, rest.stop, rest.step]
 
     def make(self, parts: list[Any], graft: Graft) -> Any:
@@ -242,7 +242,7 @@ class Count(_MadeAnew):
             return Dict(v={})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
-        return super().plan(payload, cls, twin, graft) if isinstance(payload, List) else twin
+        return twin if isinstance(payload, Dict) else super().plan(payload, cls, twin, graft)
 
     def make(self, parts: list[Any], graft: Graft) -> Any:
         return itertools.count(*parts)

@@ -11,14 +11,13 @@ Not promised: a vector with a `worker` function of the user's own, and one that 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from unbroken.capture.environments import How, Verdict
 from unbroken.capture.worker_agent import AGENT, ERRAND, Agent, Answer
-from unbroken.capture.workers import WorkersCaptor
-from unbroken.errors import InternalError, NotCapturable
+from unbroken.capture.workers import Workers, WorkersByVector, WorkersCaptor
+from unbroken.errors import NotCapturable
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Captor
 from unbroken.types import Fidelity
@@ -38,13 +37,11 @@ class AsyncAgent(Agent):
     remembered = ("autoreset", "observation")
 
 
-class AsyncWorkers:
+class AsyncWorkers(Workers):
     """The worker processes of one AsyncVectorEnv, seen from the trainer."""
 
     def __init__(self, venv: Any) -> None:
-        self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
-        self.seeds: list[int | None] = []
-        """What each environment was last reset with, as of the newest capture."""
+        super().__init__(venv)
         self._be_idle()
         venv.set_attr(AGENT, AsyncAgent())
 
@@ -56,26 +53,9 @@ class AsyncWorkers:
         answers = self._errands([(command, *arguments) if i in of else None for i in self._indices])
         return [answers[i] for i in of]
 
-    def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
-        """Have one worker do something."""
-        return self.ask(command, *arguments, of=[worker])[0]
-
     def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
         """Have every worker do the same with an argument of its own."""
         return self._errands([(command, argument) for argument in arguments])
-
-    @property
-    def vector(self) -> Any:
-        """The vector whose workers they are."""
-        vector = self._alive()
-        if vector is None:
-            raise InternalError("The workers of a vector are asked, and it is gone.")
-        return vector
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers."""
-        return [process.pid for process in self.vector.processes]
 
     @property
     def _indices(self) -> range:
@@ -100,20 +80,12 @@ class AsyncWorkers:
             )
 
 
-_workers: weakref.WeakKeyDictionary[Any, AsyncWorkers] = weakref.WeakKeyDictionary()
-
-
-def workers_of(venv: Any) -> AsyncWorkers:
-    """Return the workers of `venv`; the agent is placed in them at the first call."""
-    found = _workers.get(venv)
-    if found is None:
-        found = _workers[venv] = AsyncWorkers(venv)
-    return found
+workers_of = WorkersByVector(AsyncWorkers)
 
 
 def known_seeds(venv: Any) -> list[int | None]:
     """Return what each environment was last reset with, as of the newest capture; nothing is asked."""
-    found = _workers.get(venv)
+    found = workers_of.known(venv)
     return [] if found is None else list(found.seeds)
 
 

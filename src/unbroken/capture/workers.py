@@ -9,17 +9,19 @@ Not promised: a vector of which some workers have died; its own command tells th
 from __future__ import annotations
 
 import os
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from unbroken.capture import elsewhere
 from unbroken.capture.elsewhere import restore_of, scope_of
 from unbroken.capture.environments import How, Verdict
 from unbroken.capture.replay_cost import Cost, side_by_side, tell
 from unbroken.capture.worker_agent import Answer
-from unbroken.errors import NotCapturable, RestoreFailed
+from unbroken.errors import InternalError, NotCapturable, RestoreFailed
 from unbroken.state.nodes import List, Scope, Value
 from unbroken.state.policy import Phase
 from unbroken.types import Fidelity
@@ -31,33 +33,60 @@ if TYPE_CHECKING:
 WORKERS = "workers"
 
 
-class Workers(Protocol):
+class Workers(ABC):
     """The worker processes of one vector."""
 
-    seeds: list[int | None]
-    """What each environment was last reset with, as of the newest capture."""
+    def __init__(self, venv: Any) -> None:
+        self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
+        self.seeds: list[int | None] = []
+        """What each environment was last reset with, as of the newest capture."""
 
+    @abstractmethod
     def ask(self, command: str, *arguments: Any, of: Sequence[int] | None = None) -> list[Answer]:
         """Have every worker, or some of them, do the same at the same time."""
-        ...
+
+    @abstractmethod
+    def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
+        """Have every worker do the same with an argument of its own."""
 
     def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
         """Have one worker do something."""
-        ...
-
-    def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
-        """Have every worker do the same with an argument of its own."""
-        ...
+        return self.ask(command, *arguments, of=[worker])[0]
 
     @property
     def vector(self) -> Any:
         """The vector whose workers they are."""
-        ...
+        vector = self._alive()
+        if vector is None:
+            raise InternalError("The workers of a vector are asked, and it is gone.")
+        return vector
 
     @property
     def pids(self) -> list[int]:
         """The process ids of the workers."""
-        ...
+        return [process.pid for process in self.vector.processes if process.pid is not None]
+
+
+W = TypeVar("W", bound=Workers)
+
+
+class WorkersByVector(Generic[W]):
+    """The workers of each vector: its agent is placed in them when they are first asked for."""
+
+    def __init__(self, make: Callable[[Any], W]) -> None:
+        self._make = make
+        self._known: weakref.WeakKeyDictionary[Any, W] = weakref.WeakKeyDictionary()
+
+    def __call__(self, venv: Any) -> W:
+        """Return the workers of `venv`."""
+        found = self._known.get(venv)
+        if found is None:
+            found = self._known[venv] = self._make(venv)
+        return found
+
+    def known(self, venv: Any) -> W | None:
+        """Return the workers of `venv` if they were asked for before."""
+        return self._known.get(venv)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from unbroken.adapters.sb3 import session
 from unbroken.adapters.sb3.environments import look_around
-from unbroken.adapters.sb3.workers import Workers
+from unbroken.adapters.sb3.workers import SubprocWorkers
 from unbroken.capture import verdicts
 from unbroken.capture.attaching import attach_once, kind_of
 from unbroken.capture.environments import How, Verdict
@@ -221,7 +221,7 @@ def test_of_two_chains_of_wrappers_around_one_environment_only_the_first_is_reco
         assert vars(world)["step"] is recorded
 
 
-class Mute(Workers):
+class Mute(SubprocWorkers):
     """Workers that cannot try anything out."""
 
     def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:

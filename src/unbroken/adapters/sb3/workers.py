@@ -8,15 +8,12 @@ Not promised: vectored environments that answer through something else than SB3'
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unbroken.adapters.sb3.policy import worker_policy
-from unbroken.capture.worker_agent import AGENT, Answer
-from unbroken.capture.worker_agent import Agent as WorkerAgent
-from unbroken.capture.workers import WorkersCaptor
-from unbroken.errors import InternalError
+from unbroken.capture.worker_agent import AGENT, Agent, Answer
+from unbroken.capture.workers import Workers, WorkersByVector, WorkersCaptor
 from unbroken.state.nodes import class_name
 from unbroken.state.policy import Captor, Policy
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 _SUBPROC = "stable_baselines3.common.vec_env.subproc_vec_env:SubprocVecEnv"
 
 
-class Agent(WorkerAgent):
+class SubprocAgent(Agent):
     """Works in a process of a SubprocVecEnv."""
 
     loop = "_worker"
@@ -37,52 +34,23 @@ class Agent(WorkerAgent):
         return worker_policy()
 
 
-class Workers:
+class SubprocWorkers(Workers):
     """The worker processes of one SubprocVecEnv, seen from the trainer."""
 
     def __init__(self, venv: SubprocVecEnv) -> None:
-        self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
-        self.seeds: list[int | None] = []
-        """What each environment was last reset with, as of the newest capture."""
-        venv.set_attr(AGENT, Agent())
+        super().__init__(venv)
+        venv.set_attr(AGENT, SubprocAgent())
 
     def ask(self, command: str, *arguments: Any, of: Sequence[int] | None = None) -> list[Answer]:
         """Have every worker, or some of them, do the same at the same time."""
         return list(self.vector.env_method(AGENT, command, *arguments, indices=of))
 
-    def ask_one(self, worker: int, command: str, *arguments: Any) -> Answer:
-        """Have one worker do something."""
-        answer: Answer = self.vector.env_method(AGENT, command, *arguments, indices=[worker])[0]
-        return answer
-
     def ask_each(self, command: str, arguments: Sequence[Any]) -> list[Answer]:
-        """Have every worker do the same with an argument of its own."""
+        """Have every worker do the same with an argument of its own: one after the other."""
         return [self.ask_one(worker, command, argument) for worker, argument in enumerate(arguments)]
 
-    @property
-    def vector(self) -> SubprocVecEnv:
-        """The vector whose workers they are."""
-        vector = self._alive()
-        if vector is None:
-            raise InternalError("The workers of a vector are asked, and it is gone.")
-        return vector
 
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers."""
-        return [process.pid for process in self.vector.processes if process.pid is not None]
-
-
-_workers: weakref.WeakKeyDictionary[Any, Workers] = weakref.WeakKeyDictionary()
-
-
-def workers_of(venv: SubprocVecEnv) -> Workers:
-    """Return the workers of `venv`; the agent is placed in them at the first call."""
-    found = _workers.get(venv)
-    if found is None:
-        found = _workers[venv] = Workers(venv)
-    return found
-
+workers_of = WorkersByVector(SubprocWorkers)
 
 _captor = WorkersCaptor(workers_of)
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unbroken.state.nodes import Dict, Value, class_name
-from unbroken.state.policy import Captor
+from unbroken.capture.class_rule import ClassRule
+from unbroken.state.nodes import Dict, Value
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
     from unbroken.state.walk import Walk
 
-_STATS = "ray.rllib.utils.metrics.stats.base:StatsBase"
 _RUNNING = "_start_times"
 
 
@@ -35,9 +34,4 @@ def _begin(stats: Any) -> None:
     vars(stats).setdefault(_RUNNING, {})  # one that the program did not have yet is built without
 
 
-_captor = StatsCaptor()
-
-
-def stats_rule(obj: object) -> Captor | None:
-    """Return the captor of a metric, None for anything else."""
-    return _captor if any(class_name(cls) == _STATS for cls in type(obj).__mro__) else None
+stats_rule = ClassRule(StatsCaptor(), "ray.rllib.utils.metrics.stats.base:StatsBase")

@@ -10,14 +10,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from unbroken.capture.class_rule import ClassRule
 from unbroken.state.nodes import Value
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
-    from unbroken.state.policy import Captor
     from unbroken.state.walk import Walk
-
-MODULE = "stable_baselines3.common.base_class"
 
 
 class ElapsedCaptor:
@@ -42,16 +40,4 @@ def _begin(model: Any, elapsed: float) -> None:
     model.start_time = time.time_ns() - int(elapsed * 1e9)
 
 
-_captor = ElapsedCaptor()
-_fitting: dict[type, bool] = {}
-"""By class: looked at once, since a walk asks for every object."""
-
-
-def elapsed_rule(obj: Any) -> Captor | None:
-    """Return the captor of an algorithm, None for anything else."""
-    cls = type(obj)
-    if cls not in _fitting:
-        _fitting[cls] = any(
-            base.__name__ == "BaseAlgorithm" and base.__module__ == MODULE for base in cls.__mro__
-        )
-    return _captor if _fitting[cls] else None
+elapsed_rule = ClassRule(ElapsedCaptor(), "stable_baselines3.common.base_class:BaseAlgorithm")

@@ -19,15 +19,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from unbroken.capture.class_rule import ClassRule
 from unbroken.errors import RestoreFailed
 from unbroken.state.nodes import Bytes, Value
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
-    from unbroken.state.policy import Captor
     from unbroken.state.walk import Walk
 
-MODULE = "stable_baselines3.common.callbacks"
 BEST = "best_model"
 
 _Stamp = tuple[int, int, int]
@@ -118,16 +117,4 @@ def _write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
         ) from error
 
 
-_captor = EvalCaptor()
-_fitting: dict[type, bool] = {}
-"""By class: looked at once, since a walk asks for every object."""
-
-
-def evaluation_rule(obj: Any) -> Captor | None:
-    """Return the captor of EvalCallback and its like, None for anything else."""
-    cls = type(obj)
-    if cls not in _fitting:
-        _fitting[cls] = any(
-            base.__name__ == "EvalCallback" and base.__module__ == MODULE for base in cls.__mro__
-        )
-    return _captor if _fitting[cls] else None
+evaluation_rule = ClassRule(EvalCaptor(), "stable_baselines3.common.callbacks:EvalCallback")

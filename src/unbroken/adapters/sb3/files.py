@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.adapters.sb3.logs import refill
+from unbroken.capture.class_rule import ClassRule
 from unbroken.errors import CorruptObject, RestoreFailed
 from unbroken.state.nodes import Bytes, Dict, Value
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
-    from unbroken.state.policy import Captor
     from unbroken.state.walk import Walk
 
 _TIME_COLUMN = 2
@@ -145,16 +145,8 @@ def _put_back(monitor: Any, content: bytes, elapsed: float) -> None:
     monitor.t_start = time.time() - elapsed
 
 
-_captor = MonitorCaptor()
-_CLASSES = ("Monitor", "VecMonitor")
-_MODULES = ("stable_baselines3.common.monitor", "stable_baselines3.common.vec_env.vec_monitor")
-_fitting: dict[type, bool] = {}
-"""By class: looked at once, since a walk asks for every object."""
-
-
-def monitor_rule(obj: Any) -> Captor | None:
-    """Return the captor of a monitor, None for anything else."""
-    cls = type(obj)
-    if cls not in _fitting:
-        _fitting[cls] = any(base.__name__ in _CLASSES and base.__module__ in _MODULES for base in cls.__mro__)
-    return _captor if _fitting[cls] else None
+monitor_rule = ClassRule(
+    MonitorCaptor(),
+    "stable_baselines3.common.monitor:Monitor",
+    "stable_baselines3.common.vec_env.vec_monitor:VecMonitor",
+)

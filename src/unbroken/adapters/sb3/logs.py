@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unbroken.capture.class_rule import ClassRule
 from unbroken.errors import RestoreFailed
 from unbroken.state.graft import Difference
 from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value, escape
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
-    from unbroken.state.policy import Captor
     from unbroken.state.walk import Walk
 
 MODULE = "stable_baselines3.common.logger"
@@ -229,14 +229,4 @@ def refill(file: Any, content: bytes) -> None:
     file.seek(0, os.SEEK_END)
 
 
-_captor = LoggerCaptor()
-_fitting: dict[type, bool] = {}
-"""By class: looked at once, since a walk asks for every object."""
-
-
-def logger_rule(obj: Any) -> Captor | None:
-    """Return the captor of a logger, None for anything else."""
-    cls = type(obj)
-    if cls not in _fitting:
-        _fitting[cls] = any(base.__name__ == "Logger" and base.__module__ == MODULE for base in cls.__mro__)
-    return _captor if _fitting[cls] else None
+logger_rule = ClassRule(LoggerCaptor(), f"{MODULE}:Logger")

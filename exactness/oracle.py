@@ -7,7 +7,8 @@ next, what the environment does next, and every leaf of the two final checkpoint
 
 A cell that is claimed to be less holds where the checkpoint says so for the reason that the cell names, and R, which
 went on from a checkpoint, does end otherwise than U: a reservation about what is exact proves nothing. One that is
-claimed to be refused holds where the start that was to go on ends with an error of ours. Neither has a C.
+claimed to be refused holds where the checkpoint says that it is not exact, and the start that was to go on ends with
+an error of ours. Neither has a C.
 
 Not promised: that a cell that holds at one kill holds at all. Another seed draws other moments.
 """
@@ -190,11 +191,18 @@ class _Proof:
         return [f"{self.row.cold} left cold changes nothing, so nothing is proved"]
 
     def refuse(self, *, every: int) -> None:
-        """Start a run again that must refuse to go on."""
+        """Start a run again that has said that it is not exact, and must refuse to go on."""
+        promised = inexact_parts(newest(self.folder / "now" / ROOT))
         status = self.second.run(self.order(every=every))
         told = self.last_words()
-        self.row.holds = status == 1 and told.startswith("unbroken.errors.") and self.cell.because in told
-        self.row.reason = told if status else "it went on"
+        refused = status == 1 and told.startswith("unbroken.errors.") and self.cell.because in told
+        self.row.holds = refused and bool(promised)
+        if not status:
+            self.row.reason = "it went on"
+        elif not promised:
+            self.row.reason = f"nothing says that it is not exact, and then: {told}"
+        else:
+            self.row.reason = told
 
     def undeserved(self, inexact: str, apart: Sequence[str]) -> list[str]:
         """Say why a cell is not rightly claimed to be less than exact."""
@@ -242,13 +250,18 @@ def moment(cell: Cell, steps: int, *, seed: int) -> int:
     return random.Random(f"{seed}/{cell.key}").randint(low + 1, max(high, low + 1))
 
 
+def newest(root: Path) -> Snapshot:
+    """Return the state in the newest checkpoint of a run."""
+    repository = Repository.open(root, JOB)
+    return repository.load(repository.commits()[0])
+
+
 def final(root: Path) -> Snapshot:
     """Return the state at the end of a run."""
-    repository = Repository.open(root, JOB)
-    commit = repository.commits()[0]
+    commit = Repository.open(root, JOB).commits()[0]
     if commit.position != "end":
         raise Broken(f"the newest checkpoint in {root} is of a {commit.position}")
-    return repository.load(commit)
+    return newest(root)
 
 
 def resumed_at(root: Path) -> int:

@@ -26,8 +26,8 @@ every leaf of the two final checkpoints (buffers, counters, statistics, wrappers
 processes). That C differs shows that the comparison would have noticed a part that does not come back.
 
 A row is **approximate** or **impossible** if its checkpoint says so, for the reason that is known, and R, which went on
-from a checkpoint, ends otherwise than U. One is **refused** if the checkpoint promises too much, and the start that was
-to go on ends with an error of ours before it trains. Neither has a C.
+from a checkpoint, ends otherwise than U. One is **refused** if its checkpoint says that it is not exact, and the start
+that was to go on ends with an error of ours before it trains. Neither has a C.
 
 *Steps* are steps of the vector of environments; *from* is the step, as `learn` counts it, of the checkpoint from which R
 went on. Networks and trainings are tiny: equality needs no learning."""
@@ -85,7 +85,7 @@ def _summary(rows: Sequence[Row]) -> str:
         f"{count[claim]} {words}"
         for claim, words in (
             ("exact", "exact"), ("approximate", "approximate, and said to be"),
-            ("impossible", "out of reach, and said to be"), ("refused", "refused at the restart, not before"),
+            ("impossible", "out of reach, and said to be"), ("refused", "said to be not exact, and refused at the restart"),
             ("failed", "**not as claimed**"),
         )
         if count[claim]

@@ -51,6 +51,12 @@ def tireless() -> PPO:
     return PPO("MlpPolicy", vector(Tireless), **on_policy())
 
 
+def widened() -> PPO:
+    """Another network in each interpreter, which a resume refuses whatever was promised."""
+    width = int(os.environ["PYTHONHASHSEED"])
+    return PPO("MlpPolicy", vector("CartPole-v1"), **on_policy(policy_kwargs={"net_arch": [width]}))
+
+
 def refused() -> PPO:
     raise ValueError("this cell cannot be built")
 
@@ -77,6 +83,7 @@ CELLS = [
     cell("begun-anew", clocked, claim="approximate", because="it reads the clock", every=90),
     cell("approximate", clocked, claim="approximate", because="it reads the clock"),
     cell("goes-on", cart, claim="refused", because="RestoreFailed"),
+    cell("refused-unsaid", widened, claim="refused", because="StateMismatch"),
     cell("true", cart),
 ]
 BY_KEY = {one.key: one for one in CELLS}

@@ -36,6 +36,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
         ),
         ("begun-anew", "nothing was restored"),
         ("goes-on", "it went on"),
+        ("refused-unsaid", "nothing says that it is not exact, and then: "),
     ],
 )
 def test_a_cell_that_does_not_hold_is_found_with_its_reason(name: str, reason: str, oracle: Oracle) -> None:

@@ -331,7 +331,7 @@ class Attempts:
                 hint="Start with the former number, or with strict=False.",
                 differences=[share.inexact],
             )
-        trusted = self.settings.trust or self.repository.signature_valid(commit) is True
+        trusted = self.settings.trust is True or self.repository.signature_valid(commit) is True
         meta = self.repository.meta(commit)
         result = self._restore(
             start, share.snapshot, commit, step=commit.step, trusted=trusted, born=share.birth

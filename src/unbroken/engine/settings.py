@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
@@ -26,11 +28,13 @@ from unbroken.state.shared import unsupported
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
 WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
 WriterKind: TypeAlias = Literal["thread", "process"]
+CodecChoice: TypeAlias = Literal["auto", "none", "zstd", "gzip"]
 
 RESUME_WORDS = ("auto", "must", "never", "best")
 TIERS = ("newest", "older", "rebuilt", "fresh")
 FORMATS = ("json", "msgpack")
 WRITERS = ("thread", "process")
+CODECS = ("auto", "none", "zstd", "gzip")
 PREFIX = "UNBROKEN_"
 
 
@@ -54,7 +58,9 @@ class Settings:
     worst_tier: WorstTier = "rebuilt"
     strict: bool = False
     allow_changed: Collection[str] = field(default_factory=frozenset[str])
-    trust: bool = False
+    trust: bool | Collection[str] = False
+    """Whether pickled parts of a checkpoint without a valid signature may be loaded; or the names of the classes, as
+    `module.Class`, that may stand in them, and no others."""
     keep_first: bool = False
     document_format: DocumentFormat = "json"
     staging: int | None = None
@@ -65,6 +71,23 @@ class Settings:
     """Seconds that a save that is asked for may wait for its clean point. Before what took longer the last time, a
     copy of the state is held ready; 0: always. Acts in trainings of Stable-Baselines3 only: nobody else says what
     comes before the next clean point."""
+    signals: Collection[str] = ("SIGTERM", "SIGUSR1", "SIGINT")
+    """On these the run saves and its process ends; one for which the script has a handler of its own stays with it."""
+    exit_code: int = 75
+    """Exit status of a process that was told to end and has saved: 75 is "try again" (EX_TEMPFAIL)."""
+    mirror: str | os.PathLike[str] = ""
+    """A second root, a directory or a URL, to which checkpoints are copied once they are committed; "" for none."""
+    mirror_keep_last: int = 3
+    """So many of the newest stay in the mirror."""
+    monitoring: Monitoring | None = None
+    """Where metrics go."""
+    journal: bool = False
+    """Whether the actions since the last reset of each environment are kept beside the checkpoints, so that
+    environments can be rebuilt where a checkpoint holds no usable state of them."""
+    compression: CodecChoice = "auto"
+    """Codec of what is written: "auto" probes each part; "none", "zstd" and "gzip" take that."""
+    compression_level: int | None = None
+    """Level of the codec; None for its default."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
@@ -91,7 +114,15 @@ class Settings:
                 f'writer="process" needs memory that two processes share, and {reason}.',
                 hint='Use writer="thread", or Linux.',
             )
-        for name in ("strict", "trust", "keep_first"):
+        _whole("exit_code", self.exit_code, least=0)
+        _whole("mirror_keep_last", self.mirror_keep_last, least=1)
+        _one_of("compression", self.compression, CODECS)
+        if self.compression_level is not None:
+            _whole("compression_level", self.compression_level, least=1)
+        object.__setattr__(self, "signals", _checked_signals(self.signals))
+        if not isinstance(self.trust, bool):
+            object.__setattr__(self, "trust", _checked_classes(self.trust))
+        for name in ("strict", "keep_first", "journal"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
                     f"{name} must be True or False, not {getattr(self, name)!r}.",
@@ -176,6 +207,34 @@ def _check_grace(value: object) -> None:
         )
 
 
+def _checked_signals(names: object) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(
+            f"signals must be a collection of names, not {names!r}.",
+            hint='Write signals=("SIGTERM",), or () for none.',
+        )
+    for name in names:
+        if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
+            raise ConfigError(
+                f"{name!r} is no signal that a process can answer.", hint="Name them as SIGTERM or SIGUSR1."
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _checked_classes(names: object) -> frozenset[str]:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(
+            f"trust is True, False, or a set of classes, not {names!r}.",
+            hint='Write trust={"module.Class"}.',
+        )
+    for name in names:
+        if not isinstance(name, str) or "." not in name:
+            raise ConfigError(
+                f"trust names a class as module.Class, not {name!r}.", hint="Leave it out to load no pickle."
+            )
+    return frozenset(names)
+
+
 def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:
     if value not in words:
         raise ConfigError(
@@ -210,6 +269,14 @@ def _flag(variable: str, text: str) -> bool:
     if text.lower() not in known:
         raise ConfigError(f"{variable}={text!r} is neither true nor false.", hint="Use 1 or 0.")
     return known[text.lower()]
+
+
+def _trust(variable: str, text: str) -> bool | frozenset[str]:
+    return _names(variable, text) if "." in text else _flag(variable, text)
+
+
+def _monitoring(_variable: str, text: str) -> Monitoring:
+    return Monitoring.parse(text)
 
 
 def _names(_variable: str, text: str) -> frozenset[str]:
@@ -270,10 +337,18 @@ _READERS: dict[str, Callable[[str, str], object]] = {
     "worst_tier": _text,
     "strict": _flag,
     "allow_changed": _names,
-    "trust": _flag,
+    "trust": _trust,
     "keep_first": _flag,
     "document_format": _text,
     "staging": _integer,
     "writer": _text,
     "grace": _seconds,
+    "signals": _names,
+    "exit_code": _integer,
+    "mirror": _text,
+    "mirror_keep_last": _integer,
+    "monitoring": _monitoring,
+    "journal": _flag,
+    "compression": _text,
+    "compression_level": _integer,
 }

@@ -264,7 +264,7 @@ class StorageReader(_StorageReader):
         return found
 
     def _check_trust(self, opened: _Opened, plan: LoadPlan) -> None:
-        if self.settings.trust:
+        if self.settings.trust is True:
             return
         pickled = [
             item.storage_index.fqn

@@ -1,0 +1,55 @@
+"""Where the numbers of a run go: nowhere, unless it is asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from unbroken.errors import ConfigError
+
+LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitoring:
+    """Where the metrics of a run are told. Several ways may be named; without any it is a mistake.
+
+    `port`: an HTTP endpoint at `address` that Prometheus scrapes; 0 takes a free one. `textfile`: a file that the
+    node exporter's textfile collector reads. `tensorboard`: a directory into which they are pushed as scalars.
+
+    >>> Monitoring(port=9109).address
+    '127.0.0.1'
+    """
+
+    port: int | None = None
+    address: str = "127.0.0.1"
+    textfile: str | os.PathLike[str] = ""
+    tensorboard: str | os.PathLike[str] = ""
+
+    def __post_init__(self) -> None:
+        port: object = self.port
+        if port is None:
+            if not (os.fspath(self.textfile) or os.fspath(self.tensorboard)):
+                raise ConfigError(
+                    "Monitoring() says of no place where the metrics go.",
+                    hint="Give port=, textfile= or tensorboard=.",
+                )
+        elif isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:
+            raise ConfigError(
+                f"port must be a whole number from 0 to {LAST_PORT}, not {port!r}.",
+                hint="Prometheus exporters usually take one from 9100 on.",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Monitoring:
+        """Return what `port=9109,textfile=/var/lib/metrics/run.prom` says."""
+        given: dict[str, object] = {}
+        for part in text.split(","):
+            name, _, value = part.strip().partition("=")
+            if name not in ("port", "address", "textfile", "tensorboard") or not value:
+                raise ConfigError(
+                    f"{part.strip()!r} names no place for metrics.",
+                    hint="Write port=9109, textfile=PATH or tensorboard=PATH, separated by commas.",
+                )
+            given[name] = int(value) if name == "port" and value.isdigit() else value
+        return cls(**given)  # type: ignore[arg-type]

@@ -33,17 +33,19 @@ from unbroken.engine.ending import EndsInOrder
 from unbroken.engine.faults import Traces
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import last_line
+from unbroken.engine.observer import observer_of
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.requests import Requests, SaveRequest
-from unbroken.engine.resume import Resumption, read_traces
+from unbroken.engine.resume import Resumption
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world, take_seat
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import ForeseesSize, PrefersMoments, RemembersRows, Source
-from unbroken.engine.start import await_companion, facts_of, find_start, sick_at_first
+from unbroken.engine.start import await_companion, facts_of, find_start, sick_at_first, tell_refused
+from unbroken.engine.traces import read_traces
 from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
 from unbroken.errors import (
@@ -127,6 +129,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
         self._writer = self._dispatch.writer
+        if self._speaks:
+            self._dispatch.observer = observer_of(
+                self.settings, memory=lambda: self._staging.size, clock=clock, now=now
+            )
+        self._observer = self._dispatch.observer
 
     def resume(self, *, step: int = 0, origin: Origin | None = None) -> ResumeReport:
         """Bring the live objects to where the run goes on, and say from where that is.
@@ -144,6 +151,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         """
         if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
+        started = self._clock()
         repository = self._repository(create=True)
         traces = Traces(known=False)
         if self._speaks:
@@ -153,16 +161,17 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         atexit.register(self._at_exit)
         try:
             self._dispatch.progress = Progress(self._progress_path)
-            return self._resume(repository, self._run, traces, step, origin)
-        except BaseException:
+            return self._resume(repository, self._run, traces, step, origin, started=started)
+        except BaseException as error:
+            tell_refused(self._run, error, job=self.settings.job, process=self._process, time=self._now())
             # The script ends or goes on without us; either way the run is free for another process.
             self._release(note=False)
             raise
 
     def _resume(
-        self, repository: Repository, run: Seat, traces: Traces, step: int, origin: Origin | None
-    ) -> ResumeReport:
-        started = self._clock()
+        self, repository: Repository, run: Seat, traces: Traces, step: int, origin: Origin | None,
+        *, started: float,
+    ) -> ResumeReport:  # fmt: skip
         if origin is not None:
             found = clone(origin, self._source, self.settings, self.world, segment=self.segment)
         else:

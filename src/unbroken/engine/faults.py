@@ -1,17 +1,17 @@
 """How the last process of a run ended, told from what it left behind.
 
-| kind | meaning |
-|---|---|
-| `none` | there was no process before this one |
-| `clean` | it closed the run |
-| `soft` | the process is gone and its host has not restarted: killed, out of memory, an exception |
-| `hard` | the host restarted, or it is another one |
-| `data` | whatever ended it, its newest checkpoint is damaged |
+| kind | meaning | the way back |
+|---|---|---|
+| `none` | there was no process before this one | step 0 is committed, and training begins |
+| `clean` | it closed the run, and said why | its newest checkpoint; what came after that is told |
+| `soft` | it is gone, its machine is not: killed, no memory, an exception | the newest; its workers are ended |
+| `hard` | the machine restarted, or it is another one | the newest that is whole; nothing else is left |
+| `data` | whatever ended it, its newest checkpoint is damaged | the newest that is whole; the others are named |
 
-The simple form: the epoch's owner record, the last line of its history and `pending.json` decide. Only "the
-environment processes are still there" is no class of its own: a new process rebuilds everything.
+The lease, its boot id, the last line of the history and `pending.json` decide (`traces`). Every class restores into
+a new process: "the environment processes are still there" is no class of its own, since those have gone on.
 
-Not promised: why. An exit by exception and a kill look alike from outside.
+Not promised: why a process was killed. A kill, a lack of memory and an exception that nobody saw look alike from outside.
 """
 
 from __future__ import annotations
@@ -41,13 +41,39 @@ class Traces:
     owner: str = ""
     same_host: bool = True
     same_boot: bool = True
+    """Whether the boot of both is the same, or that of one is unknown."""
+    same_kernel: bool = False
+    """Whether both are known to run on one kernel: then another name of the host is another container."""
     pending_step: int | None = None
+    pending_segment: int = 0
     pending_since: str = ""
     newest_step: int | None = None
+    newest_segment: int = 0
     last_step: int | None = None
     """The step at which it closed, if it did."""
     last_words: str = ""
-    """What it said of its end: an exception, or nothing."""
+    """What it said of its end: an exception, a signal, or nothing."""
+
+    def reached(self, segment: int) -> int | None:
+        """Return the latest step of a segment that is known to have been reached; None if none is."""
+        steps = (
+            (self.newest_segment, self.newest_step),
+            (self.pending_segment, self.pending_step),
+            (self.newest_segment, self.last_step if self.closed else None),
+        )
+        return max((step for where, step in steps if where == segment and step is not None), default=None)
+
+    def lost(self, segment: int, step: int) -> int | None:
+        """Return how many steps a start at `step` does again, as far as the last process has left word of them.
+
+        None where it was killed and nothing says how far it had come: at most what lies between two saves.
+        """
+        reached = self.reached(segment)
+        if reached is None:
+            return None
+        if reached > step:
+            return reached - step
+        return 0 if self.closed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +97,16 @@ def classify(traces: Traces) -> EndOfProcess:
             FaultKind.CLEAN,
             f"{who} closed the run" + (f" after {traces.last_words}" if traces.last_words else ""),
         )
+    gone = f"{who} is gone without closing the run"
+    if not traces.same_host and traces.same_kernel:
+        return EndOfProcess(
+            FaultKind.SOFT, _with_pending(f"{gone}, as its container is, and the machine goes on", traces)
+        )
     if not traces.same_host:
         return EndOfProcess(FaultKind.HARD, _with_pending(f"{who} ended without closing the run", traces))
     if not traces.same_boot:
         return EndOfProcess(FaultKind.HARD, _with_pending(f"the host restarted under {who}", traces))
-    return EndOfProcess(FaultKind.SOFT, _with_pending(f"{who} is gone without closing the run", traces))
+    return EndOfProcess(FaultKind.SOFT, _with_pending(gone, traces))
 
 
 def with_damage(fault: EndOfProcess, reasons: tuple[str, ...]) -> EndOfProcess:
@@ -88,6 +119,9 @@ def with_damage(fault: EndOfProcess, reasons: tuple[str, ...]) -> EndOfProcess:
 
 def _with_pending(sentence: str, traces: Traces) -> str:
     step = traces.pending_step
-    if step is None or (traces.newest_step is not None and traces.newest_step >= step):
+    if step is None:
+        return sentence
+    saved = traces.newest_step is not None and traces.newest_segment == traces.pending_segment
+    if saved and traces.newest_step is not None and traces.newest_step >= step:
         return sentence
     return f"{sentence}, in the middle of saving step {step:,}"

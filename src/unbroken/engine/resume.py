@@ -35,9 +35,9 @@ from unbroken.engine.world import World
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, StoreError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
-from unbroken.repo.lock import read_lease
 from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
+from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Digest, Sequence, Step
 
@@ -279,11 +279,12 @@ def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | O
 
 
 def _steps_lost(traces: Traces, result: Resumption) -> int | None:
-    """Return how many steps are done again, as far as the last process has left word of them."""
-    known = [step for step in (traces.pending_step, traces.last_step) if step is not None]
-    if not result.restored or not known or (max(known) <= result.step and not traces.closed):
+    """Return how many steps are done again, as far as it is known."""
+    if not result.restored:
         return None
-    return max(0, max(known) - result.step)
+    lost = traces.lost(result.segment, result.step)
+    # Where a training has come to its end nothing of it was left to do.
+    return 0 if lost is None and result.position == "end" else lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,9 @@ class Attempts:
                 hint="Start with the former number, or with strict=False.",
                 differences=[share.inexact],
             )
-        trusted = self.settings.trust is True or self.repository.signature_valid(commit) is True
+        trusted: Trust = self.settings.trust is True or self.repository.signature_valid(commit) is True
+        if not trusted and not isinstance(self.settings.trust, bool):
+            trusted = frozenset(self.settings.trust)
         meta = self.repository.meta(commit)
         result = self._restore(
             start, share.snapshot, commit, step=commit.step, trusted=trusted, born=share.birth
@@ -353,7 +356,7 @@ class Attempts:
         commit: Commit | None,
         *,
         step: int,
-        trusted: bool,
+        trusted: Trust,
         born: Digest | None = None,
     ) -> Resumption:
         birth, lost = self._birth(commit, born)
@@ -399,28 +402,3 @@ class Attempts:
                 differences=[lost],
             )
         return None, (lost,)
-
-
-def read_traces(repository: Repository, process: Process) -> Traces:
-    """Return what the last process left behind. To be read before this one takes the run over."""
-    lease = read_lease(repository.store)
-    history = repository.history()
-    ended = history[-1] if history and history[-1].event == "end" else None
-    commits = repository.commits()
-    try:
-        pending = repository.pending()
-    except CorruptObject:
-        pending = None  # torn by a fault of the disk; the commits tell what can be used
-    owner = lease or (history[-1] if history else None)
-    closed = lease is None and ended is not None
-    return Traces(
-        known=owner is not None or bool(commits),
-        closed=closed,
-        owner="" if owner is None else f"process {owner.pid} on {owner.host}",
-        same_host=owner is None or owner.host == process.host,
-        same_boot=owner is None or not owner.boot_id or owner.boot_id == process.boot_id,
-        pending_step=None if pending is None else pending.step,
-        newest_step=commits[0].step if commits else None,
-        last_step=ended.step if closed and ended is not None else None,
-        last_words=ended.reasons[0] if closed and ended is not None and ended.reasons else "",
-    )

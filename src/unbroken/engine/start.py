@@ -17,9 +17,14 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.source import KnowsThreads, RemembersRows, Source
 from unbroken.engine.warnings import CompanionLeftWarning
 from unbroken.engine.world import World
-from unbroken.errors import CorruptObject
+from unbroken.errors import CorruptObject, Fenced, UnbrokenError
+from unbroken.format.records import HistoryRecord
 from unbroken.repo.follower import Follower
+from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
+
+MOST_TOLD = 2000
+"""Characters of a reason in the history."""
 
 
 def await_companion(repository: Repository) -> None:
@@ -84,6 +89,25 @@ def sick_at_first(repository: Repository, found: Resumption) -> frozenset[str] |
         with suppress(CorruptObject):
             meta = repository.meta(commits[0])
     return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
+
+
+def tell_refused(run: Seat, error: BaseException, *, job: str, process: Process, time: float) -> None:
+    """Keep on record that a start has stopped, and why. The error itself is on its way and says more than a failure
+    to note it."""
+    if not isinstance(error, UnbrokenError) or isinstance(error, Fenced):
+        return
+    record = HistoryRecord(
+        event="refused",
+        job=job,
+        pid=process.pid,
+        process_start=process.start,
+        host=process.host,
+        boot_id=process.boot_id,
+        time=time,
+        reasons=[f"{type(error).__name__}: {error}"[:MOST_TOLD]],
+    )
+    with suppress(UnbrokenError):
+        run.append_history(record)
 
 
 def facts_of(found: Resumption, seat: Seat, source: Source, *, segment: int) -> Facts:

@@ -95,9 +95,9 @@ class EpochStart(Record, frozen=True, kw_only=True, tag="epoch-start"):
 
 
 class HistoryRecord(Owner, frozen=True, kw_only=True, tag="history"):
-    """One line of ``history.jsonl``: how a process started, or ended."""
+    """One line of ``history.jsonl``: how a process started or ended, or why it was refused a start."""
 
-    event: Literal["start", "end"] = "start"
+    event: Literal["start", "end", "refused"] = "start"
     epoch: EpochField = Epoch(0)
     fault: str = ""
     """What ended the process before: clean, soft, hard, data, or empty on the first start."""
@@ -109,7 +109,7 @@ class HistoryRecord(Owner, frozen=True, kw_only=True, tag="history"):
     steps_lost: int = -1
     """Steps that had been done after the restored one, as far as it is known; -1: unknown."""
     seconds: float = 0.0
-    """Time from the start of recovery to the first step."""
+    """From when the run was opened, waiting included, until training could go on."""
     reasons: list[str] = []
     changes: list[str] = []
 

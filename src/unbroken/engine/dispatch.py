@@ -21,6 +21,8 @@ from functools import partial
 from unbroken.engine.companion.letter import Work
 from unbroken.engine.companion.trainer import Companion, name_of
 from unbroken.engine.metadata import Circumstances, describe
+from unbroken.engine.mirroring import Mirroring
+from unbroken.engine.observer import Nobody, Observer, Saved
 from unbroken.engine.progress import Progress
 from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
@@ -89,6 +91,9 @@ class Dispatch:
         self._stood_still = 0.0
         """Seconds that no save has been charged with yet."""
         self.progress = Progress(None)
+        self.observer: Observer = Nobody()
+        self.mirroring: Mirroring | None = None
+        """Copies what is committed to a second place, where there is one."""
         self._source = source
         self._settings = settings
         self._segment = segment
@@ -113,6 +118,7 @@ class Dispatch:
             run.mark_pending(Step(taken.step), reason, segment=self._segment)
             self.hand(run, taken, reason=reason, started=started)
         except Exception as error:  # noqa: BLE001 - raised, as what it means here
+            self.observer.not_saved(error, step=taken.step)
             raise not_begun(taken.step, error)  # noqa: B904 - it has its cause
 
     def hand(self, run: Seat, taken: Taken, *, reason: str, started: float) -> None:
@@ -159,9 +165,11 @@ class Dispatch:
             companion.hand(draft, self._work(run, order, snapshot))
             self.progress.handed(step)
             carry = partial(companion.outcome, snapshot)
-        self._schedule.saved(step, taken.episodes, blocked=blocked())
+        stood_still = blocked()
+        self._schedule.saved(step, taken.episodes, blocked=stood_still)
         self._stood_still = 0.0
-        self.writer.submit(f"step {step:,}", partial(self._write, run, snapshot, step, carry))
+        work = partial(self._write, run, snapshot, step, carry, stood_still)
+        self.writer.submit(f"step {step:,}", work)
 
     def _work(self, run: Seat, order: Order, snapshot: Snapshot) -> Work:
         """Return the order with all that another process needs to carry it out."""
@@ -172,7 +180,10 @@ class Dispatch:
                 order = replace(order, sick=frozenset(source.sick_places(snapshot)))
         assert isinstance(run, RunWriter)
         root = root_of(self._settings.root).text
-        return Work(root=root, job=self._settings.job, pen=run.lend(), order=order, inspector=inspector)
+        return Work(
+            root=root, job=self._settings.job, pen=run.lend(), order=order,
+            compression=self._settings.codec, inspector=inspector,
+        )  # fmt: skip
 
     def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> None:
         """Carry out a save in this process, which takes the pen for it."""
@@ -182,10 +193,27 @@ class Dispatch:
         inspect = source.sick_places if isinstance(source, InspectsWeights) else None
         carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
 
-    def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry) -> None:
+    def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry, blocked: float) -> None:
         """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
-        source, started = self._source, self._clock()
+        started = self._clock()
         durable: list[float] = []
+        try:
+            self._carried(run, snapshot, step, carry, started, durable)
+        except BaseException as error:
+            self.observer.not_saved(error, step=step, committed=bool(durable))
+            raise
+        finally:
+            if durable and self.mirroring is not None:
+                self.mirroring.soon()
+        busy = self._clock() - started
+        self._schedule.written(durable=durable[0], busy=busy)
+        self.observer.saved(Saved(step=step, blocked=blocked, durable=durable[0], busy=busy))
+
+    def _carried(
+        self, run: Seat, snapshot: Snapshot, step: int, carry: Carry, started: float, durable: list[float]
+    ) -> None:
+        """Have a save carried out; `durable` gets the seconds after which it was."""
+        source = self._source
 
         def committed(sick_from_birth: frozenset[str]) -> None:
             self.sick_from_birth = sick_from_birth
@@ -216,7 +244,6 @@ class Dispatch:
                 # The checkpoint is there, so the save has not failed. But what could not be looked at may
                 # have been changed or damaged: nothing is built on it.
                 source.forget()
-        self._schedule.written(durable=durable[0], busy=self._clock() - started)
 
 
 def not_begun(step: int, error: BaseException) -> BaseException:

@@ -207,3 +207,17 @@ def test_a_parameter_of_another_shape_is_a_structure() -> None:
     rates = {c.place: usual_verdict(c) for c in find_changes(net(8), net(8, 0.2), net(8))}
     assert set(rates.values()) == {Verdict.NEW_VALUE}
     assert any(place.endswith("param_groups/0/lr") for place in rates)
+
+
+def new_attributes(now: Snapshot, saved: Snapshot | None = None) -> list[str]:
+    return [c.place for c in find_changes(skeleton(), now, saved or skeleton(steps=500)) if c.new_attribute]
+
+
+def test_an_attribute_that_only_a_newer_class_has_is_told_from_an_item_of_data() -> None:
+    assert new_attributes(skeleton(checked=False)) == ["agent/checked"]
+    assert new_attributes(skeleton(parts=[Part(), Part()])) == []
+    assert new_attributes(skeleton(checked=False), skeleton(checked=True)) == []
+
+
+def test_the_attributes_of_another_object_are_not_new_ones() -> None:
+    assert new_attributes(skeleton(parts=[Other()])) == []

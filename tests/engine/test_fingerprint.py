@@ -24,8 +24,8 @@ def test_another_cpu_thread_count_and_library_are_told() -> None:
     told = differences(
         {"instruction set": "avx2", "torch threads": "1"},
         {"instruction set": "avx2 avx512f", "torch threads": "2", "OMP_NUM_THREADS": "2"},
-        {"numpy": "2.4.0", "unbroken": "0.1", "only_then": "1"},
-        {"numpy": "2.4.1", "unbroken": "0.2", "only_now": "1"},
+        {"numpy": "2.4.0", "unbroken": "0.1", "blake3": "1.0", "only_then": "1"},
+        {"numpy": "2.4.1", "unbroken": "0.2", "blake3": "1.1", "only_now": "1"},
     )
     assert told == [
         "OMP_NUM_THREADS is 2 and was unset",

@@ -131,6 +131,13 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+def _of_the_process() -> object:
+    """Return the bit generator behind `np.random`'s functions. It stays where it is, so it keeps its seed sequence:
+    numpy 1 lets nobody set one, and nobody has children of this one spawned."""
+    legacy: Any = np.random.mtrand
+    return legacy._rand._bit_generator
+
+
 _SETTABLE = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 """Whether a bit generator can be given a seed sequence: from numpy 2 on."""
 
@@ -189,9 +196,12 @@ class BitGeneratorCodec:
         fields: dict[str, Value] = {"state": write_plain(state, walk)}
         bare: Any = value
         sequence: object = bare.seed_seq  # None, against the stubs, if seeded in the way of old
-        if sequence is None or type(sequence) is SeedSequence:
+        spawns = value is not _of_the_process()
+        if spawns and (sequence is None or type(sequence) is SeedSequence):
             fields["sequence"] = walk.child("sequence", sequence)
-        return Dict(v=fields)  # without the key: of a class of the user's own, which stays the twin's
+        return Dict(
+            v=fields
+        )  # without the key: what stands there stays the twin's, as with a class of the user's own
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
         fits = isinstance(twin, BitGenerator) and class_name(type(twin)) == cls

@@ -27,6 +27,7 @@ from unbroken.capture.volatile import volatile_places
 from unbroken.capture.weights import not_finite
 from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import graft, walk
+from unbroken.state.pickles import Trust
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Promise, Snapshot, component_of
 from unbroken.state.staging import own
@@ -149,7 +150,7 @@ class GraftSource:
         self._latecomers.begin(walked)
         return own(walked.snapshot)
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> graft.Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> graft.Graft:
         """Lay a saved state over the roots. Touches nothing."""
         return sizes.plan(saved, self.roots, self.policy, keep=keep, trusted=trusted)
 
@@ -186,6 +187,8 @@ class GraftSource:
 
 def environment_verdict(change: Change, settings: frozenset[str]) -> Verdict:
     """Return the verdict on a change inside an environment whose constructors take `settings`."""
+    if change.new_attribute:
+        return Verdict.FRESH  # else it would be taken away, and the class that has it now needs it
     if change.kind == "structure":
         gone = change.birth is not None and change.now is not None and change.untouched
         return usual_verdict(change) if gone and change.name in ("env", "venv", *settings) else Verdict.SAVED

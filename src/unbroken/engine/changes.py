@@ -78,6 +78,8 @@ class BirthLeaf:
     """Of arrays and tensors."""
     same_as: str = ""
     """The place of the object that this is a reference to."""
+    has_attributes: bool = False
+    """Whether what stands below are attributes, which its class decides on, and no items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Change:
     birth: BirthLeaf | None
     now: BirthLeaf | None
     saved: BirthLeaf | None
+    new_attribute: bool = False
+    """Whether it is an attribute that objects of its class did not have before: another version of the class has it."""
 
     @property
     def name(self) -> str:
@@ -165,8 +169,17 @@ def find_changes(birth: Snapshot, now: Snapshot, saved: Snapshot) -> list[Change
         if _text(b) == _text(c):
             continue
         component = next(leaf.component for leaf in (b, a) if leaf is not None)
-        found.append(Change(place, component, a, b, c))
+        new = a is None and c is None and _same_object(place.rpartition("/")[0], before, after, kept)
+        found.append(Change(place, component, a, b, c, new))
     return found
+
+
+def _same_object(place: str, *sides: _Side) -> bool:
+    """Return whether an object with attributes, of one class, stands at `place` on all sides."""
+    found = [side.seen(place) for side in sides]
+    return (
+        all(leaf is not None and leaf.has_attributes for leaf in found) and len(set(map(_text, found))) == 1
+    )
 
 
 class _Side:
@@ -324,7 +337,8 @@ def _leaf(component: str, node: Value, numbers: dict[int, str]) -> BirthLeaf:
         return BirthLeaf(component, "structure", _structure(node), shown=_shape(node.s), shape=node.s)
     text = _structure(node)
     named = isinstance(node, (Object, External, Opaque, Class))
-    return BirthLeaf(component, "structure", text, shown=text.rpartition(":")[2] if named else "")
+    shown = text.rpartition(":")[2] if named else ""
+    return BirthLeaf(component, "structure", text, shown=shown, has_attributes=isinstance(node, Object))
 
 
 _MOST_ITEMS = 16

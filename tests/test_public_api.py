@@ -101,6 +101,14 @@ SETTINGS = {
     "staging": "None",
     "writer": "'thread'",
     "grace": "30.0",
+    "signals": "('SIGTERM', 'SIGUSR1', 'SIGINT')",
+    "exit_code": "75",
+    "mirror": "''",
+    "mirror_keep_last": "3",
+    "monitoring": "None",
+    "journal": "False",
+    "compression": "'auto'",
+    "compression_level": "None",
 }
 """Every setting with its default, by which it is called everywhere."""
 
@@ -187,9 +195,32 @@ def test_settings_and_their_defaults() -> None:
 
 def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
     assert options(unbroken.Run, POSITIONAL) == {"root": "required"}
-    # A loop of one's own tells nothing of what comes next, so nothing is held before it.
-    settings = {name: default for name, default in SETTINGS.items() if name != "grace"}
-    assert options(unbroken.Run, KEYWORD) == {**settings, "world": "None", "quiet": "False"}
+    assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "world": "None", "quiet": "False"}
+
+
+@pytest.mark.parametrize(
+    ("face", "without"),
+    [
+        ("sb3.CheckpointCallback", {"job"}),
+        ("rllib.checkpoints", set()),
+        ("lightning.CheckpointCallback", set()),
+        ("tune.start", {"job", "resume"}),
+        ("tune.Trainable.start", {"job", "resume"}),
+        ("ray_train.start", {"resume"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_every_face_shows_every_setting_with_its_default(face: str, without: set[str]) -> None:
+    module, *path = face.split(".")
+    pytest.importorskip({"sb3": "stable_baselines3", "lightning": "lightning"}.get(module, "ray"))
+    found: object = importlib.import_module(f"unbroken.{module}")
+    for name in path:
+        found = getattr(found, name)
+    assert callable(found)
+    shown = options(found, KEYWORD)
+    wanted = {name: default for name, default in SETTINGS.items() if name not in without}
+    assert {name: shown.get(name) for name in wanted} == wanted
+    assert not without & shown.keys() or without == {"job"}
 
 
 def test_a_buffer_takes_its_size_and_its_fields() -> None:
@@ -243,13 +274,8 @@ def test_the_callback_is_called_as_the_one_of_stable_baselines3_and_takes_every_
 
     theirs = list(inspect.signature(callbacks.CheckpointCallback).parameters)
     assert list(options(CheckpointCallback, POSITIONAL)) == theirs
-    ours = options(CheckpointCallback, KEYWORD)
-    # Its `save_path` is the root, and its `save_freq` stands for the interval unless one is given.
-    assert SETTINGS.keys() - {"job"} <= ours.keys()
-    assert {name: ours[name] for name in SETTINGS if name in ours and name != "every"} == {
-        name: default for name, default in SETTINGS.items() if name in ours and name != "every"
-    }
-    assert ours["every"] == "None"
+    # Its `save_path` is the root, its `name_prefix` the job.
+    assert options(CheckpointCallback, KEYWORD).keys() - {"config"} == SETTINGS.keys() - {"job"}
 
 
 def test_options_are_given_by_keyword() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,18 +21,15 @@ from unbroken.capture.process_group import unwrapped
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
 from unbroken.engine.steps import Steps
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
-from unbroken.repo.retention import Best
 from unbroken.state.nodes import PLAIN
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 
 class Run:
@@ -52,43 +49,18 @@ class Run:
     step is asked for.
     """
 
+    @takes_settings()
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         job: str = "",
-        every: Every | int = DEFAULT_EVERY,
-        keep_last: int = 5,
-        best: Best | None = None,
-        keep_first: bool = False,
-        resume: Resume = "auto",
-        worst_tier: WorstTier = "rebuilt",
-        strict: bool = False,
-        allow_changed: Collection[str] = (),
-        trust: bool = False,
-        document_format: DocumentFormat = "json",
-        staging: int | None = None,
-        writer: WriterKind = "thread",
         world: World | None = None,
         quiet: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         self.world = world
-        self.settings = Settings(
-            root=root,
-            job=job,
-            every=every,
-            keep_last=keep_last,
-            best=best,
-            keep_first=keep_first,
-            resume=resume,
-            worst_tier=worst_tier,
-            strict=strict,
-            allow_changed=allow_changed,
-            trust=trust,
-            document_format=document_format,
-            staging=staging,
-            writer=writer,
-        )
+        self.settings = settings_of("Run", root, options, job=job)
         self._tracked = Tracked()
         self.vars = self._tracked.vars
         self.report: ResumeReport | None = None

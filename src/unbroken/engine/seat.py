@@ -36,9 +36,13 @@ def take_seat(repository: Repository, settings: Settings, world: World | None, o
     if world is None or world.is_coordinator:
         ranks = None if world is None else world.ranks
         return repository.writer(
-            document_format=settings.document_format, owner=owner, patience=0.0, ranks=ranks
-        )
-    return repository.follow(world.rank, world.ranks, owner=owner, document_format=settings.document_format)
+            document_format=settings.document_format, compression=settings.codec, owner=owner, patience=0.0,
+            ranks=ranks,
+        )  # fmt: skip
+    return repository.follow(
+        world.rank, world.ranks, owner=owner, document_format=settings.document_format,
+        compression=settings.codec,
+    )  # fmt: skip
 
 
 def voice_of(seat: Seat) -> Council:

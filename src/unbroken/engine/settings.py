@@ -14,11 +14,12 @@ import signal
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.errors import ConfigError
+from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
@@ -85,9 +86,10 @@ class Settings:
     """Whether the actions since the last reset of each environment are kept beside the checkpoints, so that
     environments can be rebuilt where a checkpoint holds no usable state of them."""
     compression: CodecChoice = "auto"
-    """Codec of what is written: "auto" probes each part; "none", "zstd" and "gzip" take that."""
+    """Codec of what is written: "auto" takes zstd, on a local disk only where that is quicker than to write more;
+    "zstd" and "gzip" take that wherever it makes something smaller; "none" compresses nothing."""
     compression_level: int | None = None
-    """Level of the codec; None for its default."""
+    """Level of the codec; None for its default. zstd has 1 to 22, gzip 1 to 9."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
@@ -119,6 +121,12 @@ class Settings:
         _one_of("compression", self.compression, CODECS)
         if self.compression_level is not None:
             _whole("compression_level", self.compression_level, least=1)
+            if self.compression == "none":
+                raise ConfigError(
+                    'compression="none" has no compression_level.',
+                    hint="Leave the level out, or name a codec.",
+                )
+        self.codec  # noqa: B018 - raises where the codec has no such level
         object.__setattr__(self, "signals", _checked_signals(self.signals))
         if not isinstance(self.trust, bool):
             object.__setattr__(self, "trust", _checked_classes(self.trust))
@@ -148,6 +156,12 @@ class Settings:
     def interval(self) -> Every:
         """`every`, as an interval whatever was given."""
         return Every.of(self.every)
+
+    @property
+    def codec(self) -> Compression:
+        """What `compression` and its level mean to who writes."""
+        codec = {"none": BlobCodec.RAW, "gzip": BlobCodec.GZIP}.get(self.compression, BlobCodec.ZSTD)
+        return Compression(codec, self.compression_level, by_speed=self.compression == "auto")
 
     def overridden(self, environment: Mapping[str, str]) -> Settings:
         """Return these settings with those that `UNBROKEN_*` variables replace.
@@ -213,12 +227,13 @@ def _checked_signals(names: object) -> tuple[str, ...]:
             f"signals must be a collection of names, not {names!r}.",
             hint='Write signals=("SIGTERM",), or () for none.',
         )
-    for name in names:
+    given = cast("Collection[object]", names)
+    for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
             raise ConfigError(
                 f"{name!r} is no signal that a process can answer.", hint="Name them as SIGTERM or SIGUSR1."
             )
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(map(str, given)))
 
 
 def _checked_classes(names: object) -> frozenset[str]:
@@ -227,12 +242,13 @@ def _checked_classes(names: object) -> frozenset[str]:
             f"trust is True, False, or a set of classes, not {names!r}.",
             hint='Write trust={"module.Class"}.',
         )
-    for name in names:
+    given = cast("Collection[object]", names)
+    for name in given:
         if not isinstance(name, str) or "." not in name:
             raise ConfigError(
                 f"trust names a class as module.Class, not {name!r}.", hint="Leave it out to load no pickle."
             )
-    return frozenset(names)
+    return frozenset(map(str, given))
 
 
 def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:

@@ -55,12 +55,15 @@ _DEFAULT_LEVEL = {BlobCodec.RAW: 0, BlobCodec.ZSTD: 1, BlobCodec.GZIP: 6}
 class Compression:
     """A codec and its level; level None takes the codec's default.
 
+    `by_speed`: what is compressed less than a disk gains by it is stored raw. Else all that gets smaller is.
+
     >>> Compression(BlobCodec.GZIP).level
     6
     """
 
     codec: BlobCodec = BlobCodec.ZSTD
     level: int | None = None
+    by_speed: bool = True
 
     def __post_init__(self) -> None:
         if self.codec not in _LEVELS:

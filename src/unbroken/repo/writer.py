@@ -222,6 +222,8 @@ class CheckpointWriter:
             return self.write_parts(encoders, self._complete(meta, snapshot), stored)
 
     def _worth(self, snapshot: Snapshot) -> float:
+        if not self._compression.by_speed:
+            return WORTH
         captured = sum(blob.nbytes for part in snapshot.components.values() for blob in part.blobs)
         in_bulk = captured > BULK_BYTES and isinstance(self._store, SupportsLocalPath)
         return WORTH_IN_BULK if in_bulk else WORTH

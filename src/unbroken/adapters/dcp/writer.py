@@ -19,7 +19,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
@@ -33,18 +33,18 @@ from unbroken.adapters.dcp.sharding import Place
 from unbroken.adapters.dcp.steps import step_of
 from unbroken.adapters.dcp.ticket import Ticket, check_usable, ticket_of
 from unbroken.engine.fingerprint import fingerprint, versions
-from unbroken.engine.settings import Settings
+from unbroken.engine.options import STORING, StoringOptions, settings_of, takes_settings
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, SaveFailed, UnsupportedFormat
-from unbroken.format.compression import Compression
-from unbroken.format.manifest import DocumentFormat
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import RankRecord
 from unbroken.repo import fencing, names
 from unbroken.repo.part_writer import PartWriter, record_of
 from unbroken.repo.process import current
-from unbroken.repo.retention import Best
 from unbroken.repo.roots import root_of
 from unbroken.types import Fidelity, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 REASON = "torch.distributed.checkpoint"
 
@@ -72,20 +72,17 @@ class StorageWriter(_StorageWriter):
     torch.distributed.checkpoint on every rank, as its CheckpointException, which `except Exception` misses.
     """
 
+    @takes_settings(known=STORING)
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         step: int | None = None,
         job: str = "",
-        keep_last: int = 5,
-        best: Best | None = None,
         metrics: Mapping[str, float] | None = None,
-        document_format: DocumentFormat = "json",
+        **options: Unpack[StoringOptions],
     ) -> None:
-        settings = Settings(
-            root=root, job=job, keep_last=keep_last, best=best, document_format=document_format
-        )
+        settings = settings_of("StorageWriter", root, options, job=job, known=STORING)
         self.settings = settings.overridden(os.environ)
         self.step = None if step is None else step_of(step)
         self.metrics = {name: float(value) for name, value in (metrics or {}).items()}
@@ -202,7 +199,7 @@ class StorageWriter(_StorageWriter):
             store,
             ticket.claim,
             document_format=self.settings.document_format,
-            compression=Compression(),
+            compression=self.settings.codec,
             token=_token,
         )
 

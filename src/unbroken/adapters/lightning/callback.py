@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
@@ -13,12 +13,13 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from unbroken.adapters.lightning.ranks import Meeting, check_ranks
 from unbroken.adapters.lightning.session import Session
+from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.schedule import Every
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
-from unbroken.repo.retention import Best
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class CheckpointCallback(Callback):
@@ -61,27 +62,18 @@ class CheckpointCallback(Callback):
     >>> trainer.fit(module)  # doctest: +SKIP
     """
 
+    @takes_settings()
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         job: str = "",
-        every: Every | int = DEFAULT_EVERY,
-        keep_last: int = 5,
-        best: Best | None = None,
-        keep_first: bool = False,
-        resume: Resume = "auto",
-        worst_tier: WorstTier = "rebuilt",
-        strict: bool = False,
-        allow_changed: Collection[str] = (),
-        trust: bool = False,
-        document_format: DocumentFormat = "json",
-        staging: int | None = None,
-        writer: WriterKind = "thread",
         replicated: Collection[str] | None = None,
         sync_timeout: float = 300.0,
         start_timeout: float = 600.0,
+        **options: Unpack[Options],
     ) -> None:
+        every = options.get("every")
         if isinstance(every, Every) and every.episodes is not None:
             raise ConfigError(
                 "Lightning counts no episodes, so none can say when to save.",
@@ -89,22 +81,7 @@ class CheckpointCallback(Callback):
             )
         self._session: Session | None = None
         self._meeting = Meeting(replicated=replicated, sync_timeout=sync_timeout, start_timeout=start_timeout)
-        self._settings = Settings(
-            root=root,
-            job=job,
-            every=every,
-            keep_last=keep_last,
-            best=best,
-            keep_first=keep_first,
-            resume=resume,
-            worst_tier=worst_tier,
-            strict=strict,
-            allow_changed=allow_changed,
-            trust=trust,
-            document_format=document_format,
-            staging=staging,
-            writer=writer,
-        )
+        self._settings = settings_of("CheckpointCallback", root, options, job=job)
 
     @property
     def report(self) -> ResumeReport | None:

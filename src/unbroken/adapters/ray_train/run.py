@@ -30,13 +30,12 @@ from unbroken.capture.process_group import STEP_SECONDS
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import PREFIX, Settings, WorstTier
+from unbroken.engine.settings import PREFIX, Settings
 from unbroken.engine.steps import Steps
 from unbroken.engine.world import REPLICATED, World
 from unbroken.errors import ConfigError, RunBusy
-from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
 
 _NO_NAME = "the training has no name, so a driver that is started again begins anew; say RunConfig(name=…), or a root"
@@ -44,21 +43,14 @@ PATIENCE = 60.0
 """Seconds that rank 0 waits for its own last process, which Ray may still be ending."""
 _PAUSE = 0.1
 _STATUS = "worker_status"
+_REFUSED = {"resume": "Ray Train starts workers anew by itself, and they go on from the newest checkpoint"}
 
 
+@takes_settings(without=_REFUSED)
 def start(
     root: str | os.PathLike[str] | None = None,
     *,
     job: str = "",
-    every: Every | int = DEFAULT_EVERY,
-    keep_last: int = 5,
-    best: Best | None = None,
-    keep_first: bool = False,
-    worst_tier: WorstTier = "rebuilt",
-    strict: bool = False,
-    allow_changed: Collection[str] = (),
-    trust: bool = False,
-    staging: int | None = None,
     replicated: Collection[str] = REPLICATED,
     sync_timeout: float = 300.0,
     start_timeout: float = 600.0,
@@ -91,19 +83,8 @@ def start(
         root = os.environ.get(f"{PREFIX}ROOT") or root_in_storage()
     elif name and not is_made_up(name):
         job = job or job_name(name)
-    settings = Settings(
-        root=root,
-        job=job,
-        every=every,
-        keep_last=keep_last,
-        best=best,
-        keep_first=keep_first,
-        worst_tier=worst_tier,
-        strict=strict,
-        allow_changed=allow_changed,
-        trust=trust,
-        staging=staging,
-    )
+    options, objects = divided(objects)
+    settings = settings_of("start", root, options, job=job, refused=_REFUSED)
     run = TrainRun(
         checked_root(settings.overridden(os.environ)),
         replicated=replicated,

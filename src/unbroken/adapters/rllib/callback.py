@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from unbroken.adapters.rllib.session import Session
 from unbroken.adapters.rllib.supported import check_supported
 from unbroken.adapters.rllib.trial import trial_of
+from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.settings import Settings
 from unbroken.engine.trials import settings_of_trial
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
-from unbroken.repo.retention import Best
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class CheckpointCallback(RLlibCallback):
@@ -101,22 +102,12 @@ def _name_agents(episode: Any) -> None:
             part.id_ = f"{episode.id_}-{agent}"
 
 
+@takes_settings()
 def checkpoints(
     root: str | os.PathLike[str],
     *,
     job: str = "",
-    every: Every | int = DEFAULT_EVERY,
-    keep_last: int = 5,
-    best: Best | None = None,
-    keep_first: bool = False,
-    resume: Resume = "auto",
-    worst_tier: WorstTier = "rebuilt",
-    strict: bool = False,
-    allow_changed: Collection[str] = (),
-    trust: bool = False,
-    document_format: DocumentFormat = "json",
-    staging: int | None = None,
-    writer: WriterKind = "thread",
+    **options: Unpack[Options],
 ) -> type[CheckpointCallback]:
     """Return a callback class for `AlgorithmConfig.callbacks()`; in a list of callbacks it stands last.
 
@@ -130,21 +121,6 @@ def checkpoints(
     >>> import unbroken.rllib
     >>> config.callbacks(unbroken.rllib.checkpoints("runs/ppo", every=10_000))  # doctest: +SKIP
     """
-    settings = Settings(
-        root=root,
-        job=job,
-        every=every,
-        keep_last=keep_last,
-        best=best,
-        keep_first=keep_first,
-        resume=resume,
-        worst_tier=worst_tier,
-        strict=strict,
-        allow_changed=allow_changed,
-        trust=trust,
-        document_format=document_format,
-        staging=staging,
-        writer=writer,
-    )
+    settings = settings_of("checkpoints", root, options, job=job)
     # Env runners in other processes get it by value: nothing there knows this name.
     return type("Checkpoints", (CheckpointCallback,), {"settings": settings, "__module__": __name__})

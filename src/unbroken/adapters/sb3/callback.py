@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from stable_baselines3.common.callbacks import BaseCallback
 
 from unbroken.adapters.sb3.session import Session
+from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
-from unbroken.repo.retention import Best
 from unbroken.repo.roots import root_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class CheckpointCallback(BaseCallback):
@@ -57,6 +59,7 @@ class CheckpointCallback(BaseCallback):
     >>> model.learn(100_000, callback=CheckpointCallback(1000, "runs"))  # doctest: +SKIP
     """
 
+    @takes_settings()
     def __init__(
         self,
         save_freq: int | None = None,
@@ -66,48 +69,22 @@ class CheckpointCallback(BaseCallback):
         save_vecnormalize: bool = False,  # noqa: FBT001, FBT002
         verbose: int = 0,
         *,
-        every: Every | int | None = None,
-        keep_last: int = 5,
-        best: Best | None = None,
-        keep_first: bool = False,
-        resume: Resume = "auto",
-        worst_tier: WorstTier = "rebuilt",
-        strict: bool = False,
-        allow_changed: Collection[str] = (),
-        trust: bool = False,
-        document_format: DocumentFormat = "json",
-        staging: int | None = None,
-        writer: WriterKind = "thread",
-        grace: float = 30.0,
         config: Settings | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(verbose)
-        given = {name: value for name, value in locals().items() if name in _OPTIONS}
         if config is not None:
-            _check_alone(given)
-        if save_freq is not None and every is not None:
+            own = {name: value for name, value in locals().items() if name in _OWN}
+            _check_alone({**own, **options})
+        if save_freq is not None and "every" in options:
             raise ConfigError("save_freq and every both say when to save.", hint="Give one of them.")
         _check_calls(save_freq)
         self.save_freq = save_freq
         self._session: Session | None = None
         if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
             root_of(save_path, name="save_path")
-        self._settings = config or Settings(
-            root=save_path or os.environ["UNBROKEN_ROOT"],
-            job=name_prefix,
-            every=DEFAULT_EVERY if every is None else every,
-            keep_last=keep_last,
-            best=best,
-            keep_first=keep_first,
-            resume=resume,
-            worst_tier=worst_tier,
-            strict=strict,
-            allow_changed=allow_changed,
-            trust=trust,
-            document_format=document_format,
-            staging=staging,
-            writer=writer,
-            grace=grace,
+        self._settings = config or settings_of(
+            "CheckpointCallback", save_path or os.environ["UNBROKEN_ROOT"], options, job=name_prefix
         )
 
     @property
@@ -152,16 +129,16 @@ def _check_calls(save_freq: object) -> None:
         )
 
 
-_OPTIONS = {
+_OWN = {
     name: parameter.default
     for name, parameter in inspect.signature(CheckpointCallback.__init__).parameters.items()
-    if name not in ("self", "verbose", "config")
+    if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name not in ("self", "verbose")
 }
 
 
-def _check_alone(given: dict[str, object]) -> None:
+def _check_alone(given: Mapping[str, object]) -> None:
     """Settings come from one place. Raises ConfigError for an option that `config` would silence."""
-    beside = sorted(name for name, value in given.items() if value != _OPTIONS[name])
+    beside = sorted(name for name, value in given.items() if name not in _OWN or value != _OWN[name])
     if beside:
         raise ConfigError(
             f"config= holds every setting, and {', '.join(beside)} would be ignored beside it.",

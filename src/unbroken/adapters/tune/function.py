@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -26,40 +26,30 @@ from unbroken.adapters.tune.pointers import read_pointer
 from unbroken.adapters.tune.trial import Trial, job_of_trial
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
+from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Settings, WorstTier, WriterKind
 from unbroken.engine.steps import Steps
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
 from unbroken.format.pointer import Pointer
 from unbroken.format.records import Commit
-from unbroken.repo.retention import Best
 
 HOLD = 3
 """What a scheduler may still hand out, or another trial be about to read: the checkpoint of the winner's last
 decision, the one of the decision before, for which a loser may still wait, and the newest. Where one is gone all
 the same (several saves between two decisions) the nearest is taken, so no exploit fails by it."""
 
+REFUSED = {"resume": "a trial goes on from what Tune gives it, and from what its own run holds"}
+"""Settings that a trial does not take, and why."""
 
+
+@takes_settings(without=REFUSED)
 def start(
     root: str | os.PathLike[str],
     *,
     config: Mapping[str, Any],
     trial: str = "",
-    every: Every | int = DEFAULT_EVERY,
-    keep_last: int = 5,
-    best: Best | None = None,
-    keep_first: bool = False,
     hold: int = HOLD,
     repeat_pointer: bool = True,
-    worst_tier: WorstTier = "rebuilt",
-    strict: bool = False,
-    allow_changed: Collection[str] = (),
-    trust: bool = False,
-    document_format: DocumentFormat = "json",
-    staging: int | None = None,
-    writer: WriterKind = "thread",
     quiet: bool = False,
     **objects: object,
 ) -> TrialRun:
@@ -76,29 +66,15 @@ def start(
     `repeat_pointer=False` gives a pointer only with the first report after a checkpoint, for trainings that
     report very often and do without exploits: each pointer is a small directory in Tune's storage.
 
-    `every`, `keep_last`, `best`, `keep_first`, `worst_tier`, `strict`, `allow_changed`, `trust`,
-    `document_format`, `staging`, `writer` and `quiet` are those of `unbroken.Run`; `strict` does not refuse
+    Every other keyword that is a setting is the one of `unbroken.Run`, and so is `quiet`; `strict` does not refuse
     what a scheduler has chosen for a clone. Three of its options are not here: `job` is the trial, `resume` is
     what Tune gives it and what its own run holds, and a `world` of several ranks cannot be a clone.
 
     Raises:
         ConfigError: this is no trial, or a setting cannot be used. Nothing was opened or written.
     """
-    settings = Settings(
-        root=root,
-        job=job_of_trial(trial),
-        every=every,
-        keep_last=keep_last,
-        best=best,
-        keep_first=keep_first,
-        worst_tier=worst_tier,
-        strict=strict,
-        allow_changed=allow_changed,
-        trust=trust,
-        document_format=document_format,
-        staging=staging,
-        writer=writer,
-    )
+    options, objects = divided(objects)
+    settings = settings_of("start", root, options, job=job_of_trial(trial), refused=REFUSED)
     if not isinstance(repeat_pointer, bool):
         raise ConfigError(
             f"repeat_pointer is True or False, not {repeat_pointer!r}.", hint="Leave it out for the default."

@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ray import tune
 
-from unbroken.adapters.tune.function import HOLD, checked_hold
+from unbroken.adapters.tune.function import HOLD, REFUSED, checked_hold
 from unbroken.adapters.tune.pointers import read_pointer
 from unbroken.adapters.tune.standing import standing
 from unbroken.adapters.tune.trial import Trial, job_name
 from unbroken.capture.tracked import Tracked, Variables
+from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.engine.settings import Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
-from unbroken.format.manifest import DocumentFormat
 from unbroken.format.pointer import Pointer
-from unbroken.repo.retention import Best
 
 
 class Trainable(tune.Trainable):
@@ -65,23 +62,13 @@ class Trainable(tune.Trainable):
         """Values that come back: `self.vars.obs = obs`."""
         return self._objects().vars
 
+    @takes_settings(without=REFUSED)
     def start(
         self,
         root: str | os.PathLike[str],
         *,
         trial: str = "",
-        every: Every | int = DEFAULT_EVERY,
-        keep_last: int = 5,
-        best: Best | None = None,
-        keep_first: bool = False,
         hold: int = HOLD,
-        worst_tier: WorstTier = "rebuilt",
-        strict: bool = False,
-        allow_changed: Collection[str] = (),
-        trust: bool = False,
-        document_format: DocumentFormat = "json",
-        staging: int | None = None,
-        writer: WriterKind = "thread",
         quiet: bool = False,
         **objects: object,
     ) -> None:
@@ -93,21 +80,8 @@ class Trainable(tune.Trainable):
         Raises:
             ConfigError: a setting or an object cannot be used. Nothing was opened or written.
         """
-        settings = Settings(
-            root=root,
-            job=self._job(trial),
-            every=every,
-            keep_last=keep_last,
-            best=best,
-            keep_first=keep_first,
-            worst_tier=worst_tier,
-            strict=strict,
-            allow_changed=allow_changed,
-            trust=trust,
-            document_format=document_format,
-            staging=staging,
-            writer=writer,
-        )
+        options, objects = divided(objects)
+        settings = settings_of("Trainable.start", root, options, job=self._job(trial), refused=REFUSED)
         tracked = self._objects()
         tracked.add(objects)
         self._trial = Trial(settings, tracked, self.config, hold=checked_hold(hold), quiet=quiet)

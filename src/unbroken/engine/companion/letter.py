@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from unbroken.errors import InternalError
 from unbroken.format import document
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Buffer
+from unbroken.format.compression import Compression
 from unbroken.repo.writer import Pen
 from unbroken.state.shared import SharedMemory, read_shared
 from unbroken.state.snapshot import Base, Blob, Bytes, Component, Rows, Snapshot
@@ -37,6 +38,7 @@ class Work:
     job: str
     pen: Pen
     order: Order
+    compression: Compression = field(default_factory=Compression)
     inspector: str = ""
 
 
@@ -71,6 +73,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     keeping: Keeping
     sick: list[bytes] | None
     sick_from_birth: list[bytes] | None
+    compression: Compression
     inspector: str
     components: list[_Component]
 
@@ -130,6 +133,7 @@ class Draft:
                 sick_from_birth=None
                 if order.sick_from_birth is None
                 else places_as_bytes(order.sick_from_birth),
+                compression=work.compression,
                 inspector=work.inspector,
                 components=self._components,
             )
@@ -170,6 +174,7 @@ def read_letter(descriptors: list[int]) -> tuple[Work, Snapshot]:
         job=content.job,
         pen=content.pen,
         order=order,
+        compression=content.compression,
         inspector=content.inspector,
     )
     return work, snapshot

@@ -22,7 +22,6 @@ from unbroken.engine.companion import report
 from unbroken.engine.companion.letter import Work, read_letter
 from unbroken.engine.companion.post import Post
 from unbroken.engine.saving import Inspector, carry_out
-from unbroken.format.compression import Compression
 from unbroken.repo import keys, names
 from unbroken.repo.roots import root_of
 from unbroken.repo.writer import CheckpointWriter
@@ -100,7 +99,7 @@ class _Desk:
                 root_of(work.root).store(work.job),
                 work.job,
                 work.pen,
-                compression=Compression(),
+                compression=work.compression,
                 clock=time.time,
                 token=lambda: secrets.token_hex(names.TOKEN_DIGITS // 2),
                 signing_key=lambda: keys.signing_key(create=True),

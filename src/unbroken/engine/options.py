@@ -1,0 +1,151 @@
+"""The settings as the keyword arguments that every face takes, listed once.
+
+A face is what a person calls: `Run`, a callback, `start`. It takes `**options: Unpack[Options]`, so that a type
+checker and an editor know every setting, and `takes_settings` writes them into the signature that `help` shows.
+
+Invariant: `Options` has every field of `Settings` but `root` and `job`, which faces name in their own words.
+
+Not promised: that a face can do with each of them what another one does. What makes no sense is refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields
+from typing import TypedDict, TypeVar
+
+from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.schedule import Every
+from unbroken.engine.settings import CodecChoice, Resume, Settings, WorstTier, WriterKind
+from unbroken.errors import ConfigError
+from unbroken.format.manifest import DocumentFormat
+from unbroken.repo.retention import Best
+
+Face = TypeVar("Face", bound=Callable[..., object])
+
+
+class StoringOptions(TypedDict, total=False):
+    """What says how checkpoints lie in a run and which of them stay."""
+
+    keep_last: int
+    best: Best | None
+    keep_first: bool
+    document_format: DocumentFormat
+    compression: CodecChoice
+    compression_level: int | None
+
+
+class Options(StoringOptions, total=False):
+    """Every setting of a run but its place. What they mean stands at `Settings`."""
+
+    every: Every | int
+    resume: Resume
+    worst_tier: WorstTier
+    strict: bool
+    allow_changed: Collection[str]
+    trust: bool | Collection[str]
+    staging: int | None
+    writer: WriterKind
+    grace: float
+    signals: Collection[str]
+    exit_code: int
+    mirror: str | os.PathLike[str]
+    mirror_keep_last: int
+    monitoring: Monitoring | None
+    journal: bool
+
+
+STORING = frozenset(StoringOptions.__annotations__)
+OPTIONS = frozenset(Options.__annotations__)
+
+
+def settings_of(
+    face: str,
+    root: str | os.PathLike[str],
+    options: Mapping[str, object],
+    *,
+    job: str = "",
+    known: Collection[str] = OPTIONS,
+    refused: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings that a face was called with.
+
+    `refused` says of settings why this face does not take them.
+
+    Raises:
+        ConfigError: there is no option of that name, it is refused here, or its value cannot be used.
+    """
+    for name in options:
+        if refused and name in refused:
+            raise ConfigError(f"{face} takes no {name}: {refused[name]}.", hint="Leave it out.")
+        if name not in known:
+            raise _unknown(face, name, frozenset(known).difference(refused or ()))
+    return Settings(root=root, job=job, **options)  # type: ignore[arg-type]
+
+
+def divided(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return which keywords are settings, and which name objects to be tracked.
+
+    Raises:
+        ConfigError: a plain value, which cannot be tracked, has nearly the name of a setting.
+    """
+    options = {name: value for name, value in given.items() if name in OPTIONS}
+    objects = {name: value for name, value in given.items() if name not in OPTIONS}
+    for name, value in objects.items():
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        if plain and (near := nearest(name, OPTIONS)):
+            raise ConfigError(f"There is no setting {name!r}.", hint=f"Did you mean {near}?")
+    return options, objects
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return which of the known names was meant, an empty text where none is near.
+
+    >>> nearest("keep_lst", OPTIONS)
+    'keep_last'
+    """
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
+
+
+def _unknown(face: str, name: str, known: Collection[str]) -> ConfigError:
+    near = nearest(name, known)
+    hint = f"Did you mean {near}?" if near else f"There are: {', '.join(sorted(known))}."
+    return ConfigError(f"{face} has no option {name!r}.", hint=hint)
+
+
+def takes_settings(
+    *, known: Collection[str] = OPTIONS, without: Collection[str] = ()
+) -> Callable[[Face], Face]:
+    """Return a decorator that puts every setting with its default into the signature of a function, in the place
+    of its `**options`; of settings and objects together, before the objects."""
+
+    def decorate(face: Face) -> Face:
+        signature = inspect.signature(face)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        (rest,) = (p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)
+        taken = {p.name for p in own}
+        added = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_default(field.name),
+                annotation=field.type,
+            )
+            for field in fields(Settings)
+            if field.name in known and field.name not in taken and field.name not in without
+        ]
+        ends = [rest] if rest.name != "options" else []
+        face.__signature__ = signature.replace(parameters=[*own, *added, *ends])  # type: ignore[attr-defined]
+        return face
+
+    return decorate
+
+
+def _default(name: str) -> object:
+    (field,) = (field for field in fields(Settings) if field.name == name)
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default

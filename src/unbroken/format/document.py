@@ -16,11 +16,12 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, cast
 
 import msgspec
 
 from unbroken.errors import CorruptObject, NotCapturable
+from unbroken.format import migrations
 from unbroken.format.buffers import Buffer
 from unbroken.format.chunks import root_size
 from unbroken.format.digest import DigestField
@@ -147,7 +148,7 @@ def decode(data: bytes, fmt: DocumentFormat = "json", *, key: str = "") -> Docum
         except RecursionError:
             # The caller's own depth counts; a fresh thread reads whatever any thread has written.
             document = _in_fresh_thread(data, fmt)
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         check_version(_version(data, fmt), key=key)
         raise CorruptObject(f"{where} is not readable: {error}.", key=key) from error
     check_version(document.version, key=key)
@@ -165,11 +166,22 @@ def _write(document: object, fmt: DocumentFormat) -> bytes:
 
 def _read(data: bytes, fmt: DocumentFormat) -> Document:
     with _collector_paused():
+        if migrations.MIGRATIONS and migrations.is_older(version := _version(data, fmt)):
+            return _read_older(data, fmt, version)
         document = _MSGPACK.decode(data) if fmt == "msgpack" else _JSON.decode(data)
         if document.escaped:
             plain = _map_strings(_builtins(document, fmt), _unescape)
             document = msgspec.convert(plain, Document, builtin_types=_native(fmt))
     return document
+
+
+def _read_older(data: bytes, fmt: DocumentFormat, version: int) -> Document:
+    plain: _Plain = msgspec.msgpack.decode(data) if fmt == "msgpack" else msgspec.json.decode(data)
+    if not isinstance(plain, dict):
+        raise TypeError("it is no object")
+    if plain.pop("escaped", False):
+        plain = cast("dict[str, _Plain]", _map_strings(plain, _unescape))
+    return msgspec.convert(migrations.document(plain, version=version), Document, builtin_types=_native(fmt))
 
 
 def _in_fresh_thread(data: bytes, fmt: DocumentFormat) -> Document:

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
+from unbroken.format import migrations
 from unbroken.types import Plain
 
 FORMAT_VERSION = 0
@@ -62,8 +63,10 @@ def decode(data: bytes, kind: type[R], *, key: str = "") -> R:
         plain = _thaw(msgspec.json.decode(data))
         if not isinstance(plain, dict) or not {"record", "version"} <= plain.keys():
             raise ValueError("it does not say what record and version it is")
+        if migrations.is_older(version := plain["version"]):
+            plain = migrations.record(plain, version=cast("int", version))
         record = msgspec.convert(plain, kind)
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         check_version(_version(data), key=key)
         where = key or f"A {kind.__name__} record"
         raise CorruptObject(f"{where} is not readable: {error}.", key=key) from error

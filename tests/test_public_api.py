@@ -18,6 +18,7 @@ NAMES = [
     "CheckpointEngine",
     "Every",
     "MadeLaterWarning",
+    "Monitoring",
     "PrioritizedReplayBuffer",
     "ResumeReport",
     "Ring",

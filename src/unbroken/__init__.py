@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unbroken.capture.uncovered import UncoveredWarning as UncoveredWarning
     from unbroken.capture.untracked import UntrackedWarning as UntrackedWarning
     from unbroken.engine.engine import CheckpointEngine as CheckpointEngine
+    from unbroken.engine.monitoring.target import Monitoring as Monitoring
     from unbroken.engine.report import ResumeReport as ResumeReport
     from unbroken.engine.schedule import Every as Every
     from unbroken.engine.settings import Settings as Settings
@@ -34,6 +35,7 @@ __all__ = [
     "CheckpointEngine",
     "Every",
     "MadeLaterWarning",
+    "Monitoring",
     "PrioritizedReplayBuffer",
     "ResumeReport",
     "Ring",
@@ -50,6 +52,7 @@ _HOMES = {
     "CheckpointEngine": "unbroken.engine.engine",
     "Every": "unbroken.engine.schedule",
     "MadeLaterWarning": "unbroken.capture.latecomers",
+    "Monitoring": "unbroken.engine.monitoring.target",
     "PrioritizedReplayBuffer": "unbroken.buffers.prioritized",
     "ResumeReport": "unbroken.engine.report",
     "Ring": "unbroken.capture.rings",

@@ -46,6 +46,7 @@ GAUGES: Mapping[str, str] = {
     "memory_overhead_mb": "Megabytes (10^6 bytes) of memory that is kept for copies of the state.",
     "network_bandwidth_mbps": "Megabits a second that the newest save has written to a store behind a network.",
     "unbroken_training": "1 while the run is being trained, 0 once it has ended in order.",
+    "unbroken_last_start_failed": "1 if the newest start had to stop.",
     "unbroken_started_timestamp_seconds": "When the newest start began, in Unix time.",
     "unbroken_last_save_failed": "1 if the newest save left no checkpoint.",
     "unbroken_last_checkpoint_timestamp_seconds": "When the newest checkpoint was committed, in Unix time.",
@@ -158,6 +159,7 @@ class Metrics:
         """Training begins, or goes on."""
         self._began = self._clock()
         self._spent = 0.0
+        self.set("unbroken_last_start_failed", 0)
         fell = bool(report.reasons) and not report.origin
         recovered = report.restored or fell
         self.set("unbroken_recovery_tier", _TIERS[report.tier] if recovered else 0)
@@ -169,6 +171,8 @@ class Metrics:
     def not_started(self, *, version: bool, restored_nothing: bool) -> None:
         """A start had to stop: because of a `version`, or since what was saved could not be brought back."""
         self.count("unbroken_starts_failed_total")
+        self.set("unbroken_last_start_failed", 1)
+        self.ended()
         if version:
             self._gauges["version_compatibility_errors"].labels(self._job).inc()
         if restored_nothing:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from unbroken.engine.monitoring.endpoint import Endpoint
@@ -91,6 +91,8 @@ class Monitor:
         address, port = self._target.address, self._target.port
         with self._passing(f"the endpoint {address}:{port}"):
             self._endpoint = Endpoint(self._metrics.registry, address=address, port=port)
+            if port == 0:  # nobody can know it
+                sys.stderr.write(f"unbroken: metrics at {self._endpoint.url}\n")
 
     def started(self, report: ResumeReport) -> None:
         """Take over what the start came to."""
@@ -192,7 +194,7 @@ class Monitor:
                     self._metrics.count(name, value)
 
     @contextmanager
-    def _passing(self, way: str) -> Iterator[None]:
+    def _passing(self, way: str) -> Generator[None]:
         """Let nothing that fails here reach who has called; it is counted and told."""
         if os.getpid() != self._owner:
             way = ""

@@ -12,13 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from unbroken.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tensorboard.summary.writer.record_writer import RecordWriter
 
 
 class Scalars:
@@ -30,18 +28,22 @@ class Scalars:
 
     def __init__(self, folder: str | os.PathLike[str], *, now: Callable[[], float] = time.time) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.record_writer import RecordWriter
+            event = import_module("tensorboard.compat.proto.event_pb2")
+            summary = import_module("tensorboard.compat.proto.summary_pb2")
+            records = import_module("tensorboard.summary.writer.record_writer")
         except ImportError:
             raise ConfigError(
                 "Metrics for TensorBoard need the library tensorboard, which is not installed.",
                 hint="Run: pip install tensorboard, or leave tensorboard= out of Monitoring.",
             ) from None
-        self._event, self._session, self._summary, self._records = Event, SessionLog, Summary, RecordWriter
+        # Generated from protocol buffers: none of these has types.
+        self._event: Any = event.Event
+        self._session: Any = event.SessionLog
+        self._summary: Any = summary.Summary
+        self._records: Any = records.RecordWriter
         self._folder = Path(folder).expanduser().absolute()
         self._now = now
-        self._writer: RecordWriter | None = None
+        self._writer: Any = None
 
     def write(self, scalars: Iterable[tuple[str, float]], *, step: int) -> None:
         """Add what the metrics are at a step.
@@ -61,7 +63,7 @@ class Scalars:
         if self._writer is not None:
             self._writer.close()
 
-    def _begin(self, moment: float, step: int) -> RecordWriter:
+    def _begin(self, moment: float, step: int) -> Any:
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(moment)}.{socket.gethostname()}.{os.getpid()}.unbroken"
         self._writer = writer = self._records((self._folder / name).open("ab"))

@@ -100,18 +100,24 @@ class _CopiedComponent:
 
 
 def copy(
-    source: Repository, commits: Iterable[Commit], target: Repository, writer: RunWriter
+    source: Repository,
+    commits: Iterable[Commit],
+    target: Repository,
+    writer: RunWriter,
+    *,
+    anew: bool = False,
 ) -> Iterator[Copied]:
     """Copy checkpoints in this order; yield each when it is committed. `writer` is that of the target.
 
-    One that the source deletes before it is copied is passed over.
+    One that the source deletes before it is copied is passed over. `anew`: what the target holds of a checkpoint
+    is not trusted, and it becomes another commit there; blobs known to be damaged are replaced.
 
     Raises:
         CorruptObject: a part of one is damaged or missing; those before it are copied.
         Untrusted: one holds pickled parts that are signed with another key than ours.
         StoreError: the target could not be written, or the source not be read.
     """
-    copier = _Copier(source, target, writer)
+    copier = _Copier(source, target, writer, anew=anew)
     for commit in commits:
         copied = copier.copy(commit)
         if copied is not None:
@@ -142,7 +148,10 @@ def copy_newest(source: Repository, target: Repository, writer: RunWriter) -> Co
 class _Copier:
     """Copies one checkpoint after the other; what they share is looked up once."""
 
-    def __init__(self, source: Repository, target: Repository, writer: RunWriter) -> None:
+    def __init__(
+        self, source: Repository, target: Repository, writer: RunWriter, *, anew: bool = False
+    ) -> None:
+        self._anew = anew
         self._source = source
         self._target = target
         self._writer = writer
@@ -165,7 +174,7 @@ class _Copier:
     def _copy(self, commit: Commit) -> Copied:
         source, writer = self._source, self._writer
         manifest = source.manifest(commit)
-        there = _find(self._target, commit, manifest)
+        there = None if self._anew else _find(self._target, commit, manifest)
         if there is not None:
             return Copied(commit, there, 0, was_there=True)
         sign = _may_sign(source, commit, manifest)

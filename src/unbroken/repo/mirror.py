@@ -1,0 +1,215 @@
+"""A second place for the checkpoints of a run, with a retention of its own.
+
+The mirror is a run like any other: it is read, listed and verified by the same means, and only one process
+writes to it, under an epoch of its own. A checkpoint arrives there whole or not at all (`copying`).
+
+Invariants: the first place is only read, but for one small record; a mirror that belongs to another run is
+never written to; of what the mirror holds, the newest commit is the newest checkpoint that was copied.
+
+Not promised: that the mirror has every checkpoint of the first place. It gets the newest at the time, the
+newest good one, the best, and the end of each segment.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing
+from unbroken.format.mirror import MIRROR, MirrorRecord
+from unbroken.format.records import Commit
+from unbroken.repo import copying, names
+from unbroken.repo.copying import Copied
+from unbroken.repo.repository import Repository
+from unbroken.repo.retention import Best, plan_retention
+from unbroken.repo.roots import DirectoryRoot, root_of
+from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.seal import seal, unseal
+from unbroken.types import WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A checkpoint that could not be copied, because it is damaged where it lies."""
+
+    commit: Commit
+    why: str
+
+
+class Mirror:
+    """The right to write the checkpoints of `source` into a mirror. A context manager; use `open`."""
+
+    def __init__(self, source: Repository, target: Repository, writer: RunWriter) -> None:
+        self._source = source
+        self._target = target
+        self._writer = writer
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        source: Repository,
+        *,
+        token: Callable[[], str] = lambda: secrets.token_hex(names.TOKEN_DIGITS // 2),
+    ) -> Mirror:
+        """Take the mirror below `root` for this run. `source` is read by whoever uses the mirror, and by nobody else.
+
+        Raises:
+            ConfigError: it is the mirror of another run, or cannot be used.
+            RunBusy: another live process writes to it.
+            StoreError: it, or the first place, does not answer.
+        """
+        target = Repository.open(root, source.job, create=True)
+        # Before an epoch is claimed there: it would take the mirror from the run that it belongs to.
+        name = _common_name(source, target, root)
+        writer = target.writer()
+        try:
+            name = name or _common_name(source, target, root) or token()
+            record = seal(MirrorRecord(id=WriteId(name)))
+            for repository in (target, source):
+                if _name_of(repository) != name:
+                    repository.store.put(MIRROR, record)
+        except BaseException:
+            writer.close()
+            raise
+        return cls(source, target, writer)
+
+    def update(self, *, keep_last: int, best: Best | None = None) -> Iterator[Copied | Lost]:
+        """Copy what the mirror lacks, the newest last; then delete what it need not keep.
+
+        Raises:
+            StoreError: one of the places failed.
+            Fenced: another process has taken the mirror over.
+            Untrusted: a checkpoint is signed with another key than ours.
+        """
+        wanted = chosen(self._source.commits(), best=best)
+        have = {facts(commit) for commit in self._target.commits()}
+        if wanted and facts(wanted[-1]) in have:
+            # The newest must come last, so what is older is not copied after it; a damaged copy is mended.
+            wanted = wanted[-1:]
+        for commit in wanted:
+            try:
+                yield from copying.copy(self._source, [commit], self._target, self._writer)
+            except (CorruptObject, ObjectMissing) as error:
+                yield Lost(commit, error.message)
+        writer = self._writer.checkpoints
+        self._writer.retain(
+            plan_retention(writer.commits(), keep_last=keep_last, best=best, pinned=writer.pinned())
+        )
+
+    def close(self) -> None:
+        """Give the mirror back."""
+        self._writer.close()
+
+    def __enter__(self) -> Mirror:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def chosen(commits: Sequence[Commit], *, best: Best | None = None) -> list[Commit]:
+    """Return which of a run's commits belong into its mirror, the oldest first."""
+    newest_first = sorted(commits, key=lambda commit: commit.sequence, reverse=True)
+    found: dict[int, Commit] = {}
+
+    def take(commit: Commit | None) -> None:
+        if commit is not None:
+            found[commit.sequence] = commit
+
+    take(newest_first[0] if newest_first else None)
+    take(next((commit for commit in newest_first if commit.good), None))
+    take(None if best is None else best.choose(newest_first))
+    for segment in {commit.segment for commit in newest_first}:
+        ends = (c for c in newest_first if c.segment == segment and c.position == "end")
+        take(next(ends, None))
+    return [found[sequence] for sequence in sorted(found)]
+
+
+def facts(commit: Commit) -> tuple[object, ...]:
+    """Return what a checkpoint and its copies have in common."""
+    return (commit.segment, commit.step, commit.position, commit.time, commit.birth)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a mirror holds, newest first. `problem` says why that cannot be told; empty if it can."""
+
+    where: str
+    commits: tuple[Commit, ...] = ()
+    problem: str = ""
+
+
+def contents(root: str, job: str) -> Contents:
+    """Return what the mirror of a run holds. Writes nothing.
+
+    Raises:
+        StoreError: it does not answer.
+    """
+    place = root_of(root, name="mirror")
+    if isinstance(place, DirectoryRoot) and not place.path.exists():
+        return Contents(place.run(job))
+    try:
+        return Contents(place.run(job), tuple(Repository.open(root, job).commits()))
+    except ConfigError:  # there is no such run
+        return Contents(place.run(job))
+
+
+def bring_back(
+    root: str, target: Repository, writer: RunWriter, wanted: Iterable[Commit]
+) -> list[Copied | Lost]:
+    """Copy checkpoints of a mirror into the first place of its run, in this order. `writer` is that of `target`.
+
+    Raises:
+        StoreError: one of the places failed.
+        Untrusted: a checkpoint is signed with another key than ours.
+    """
+    source = Repository.open(root, target.job)
+    done: list[Copied | Lost] = []
+    for commit in wanted:
+        try:
+            done += copying.copy(source, [commit], target, writer, anew=True)
+        except (CorruptObject, ObjectMissing) as error:
+            done.append(Lost(commit, error.message))
+    return done
+
+
+def check_apart(root: str, mirror: str, job: str) -> None:
+    """Raise ConfigError where a run and its mirror would be the same place, or one inside the other."""
+    one, other = root_of(root), root_of(mirror, name="mirror")
+    inside = one.run(job) == other.run(job)
+    if isinstance(one, DirectoryRoot) and isinstance(other, DirectoryRoot):
+        here, there = Path(one.run(job)).resolve(), Path(other.run(job)).resolve()
+        inside = here == there or here in there.parents or there in here.parents
+    if inside:
+        raise ConfigError(
+            f"The mirror {other.run(job)} lies where the run itself does.",
+            hint="Give a directory on another disk, or a bucket.",
+        )
+
+
+def _common_name(source: Repository, target: Repository, root: str) -> str:
+    """Return the name that a run and its mirror have, empty if they have none yet.
+
+    Raises:
+        ConfigError: the mirror is another run's.
+    """
+    here, there = _name_of(source), _name_of(target)
+    if not (here and here == there):
+        mine, theirs = source.commits(), target.commits()
+        akin = bool({facts(c) for c in mine} & {facts(c) for c in theirs})
+        if (here and there) or (mine and theirs and not akin):
+            raise ConfigError(
+                f"The mirror {root_of(root).run(target.job)} belongs to another run of the name {target.job!r}.",
+                hint="Give each run a mirror, or a name, of its own.",
+            )
+    return here or there
+
+
+def _name_of(repository: Repository) -> str:
+    try:
+        return unseal(repository.store.get(MIRROR), MirrorRecord, key=MIRROR).id
+    except (ObjectMissing, CorruptObject):
+        return ""  # what both hold tells then whether they belong together

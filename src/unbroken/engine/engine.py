@@ -33,6 +33,7 @@ from unbroken.engine.ending import EndsInOrder
 from unbroken.engine.faults import Traces
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import last_line
+from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.observer import observer_of
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
@@ -161,6 +162,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         atexit.register(self._at_exit)
         try:
             self._dispatch.progress = Progress(self._progress_path)
+            if self._speaks:
+                self._dispatch.mirroring = Mirroring.of(self.settings)
             return self._resume(repository, self._run, traces, step, origin, started=started)
         except BaseException as error:
             tell_refused(self._run, error, job=self.settings.job, process=self._process, time=self._now())
@@ -178,6 +181,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             found = find_start(
                 repository, run, self._source, self.settings, self.world,
                 segment=self.segment, rebuilder=self._rebuilder, traces=traces,
+                mirroring=self._dispatch.mirroring,
             )  # fmt: skip
         self._step = found.step if found.commit is not None or found.restored else step
         facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
@@ -188,6 +192,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             found = found.at_start(step, state)
         else:
             self._dispatch.progress.committed(self._step)
+            if self._dispatch.mirroring is not None:
+                self._dispatch.mirroring.soon()  # the last process may not have come to it
             if origin is not None:
                 self._settle(found)
             elif found.adopted and self.world is None:
@@ -419,6 +425,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             self._told.once(BudgetWarning(conflict))
         if earlier is not None:
             raise earlier
+        if (mirroring := self._dispatch.mirroring) is not None:
+            mirroring.say()
         return snapshot
 
     def _capture(self) -> Snapshot:
@@ -531,6 +539,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._closed = True
         atexit.unregister(self._at_exit)
         self._writer.wait()  # whoever comes here early has not; the run is not given back under it
+        mirroring, self._dispatch.mirroring = self._dispatch.mirroring, None
+        if mirroring is not None:
+            mirroring.close()
         self._dispatch.progress.close()
         if isinstance(self._source, RemembersRows):
             self._source.release()
@@ -543,8 +554,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         try:
             if note:
                 reasons = [reason] if reason else (["end of training"] if self._finished else [])
+                reasons += mirroring.summary() if mirroring is not None else []
                 run.append_history(
                     last_line(self._process, self.settings.job, self._step, reasons, time=self._now())
                 )
         finally:
             run.close()
+        if mirroring is not None and note:
+            mirroring.say()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from unbroken.engine import fingerprint as prints
 from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
+from unbroken.engine.mirroring import Lend, lost_before, named_step, wants_mirror, with_loss
 from unbroken.engine.recovery import (
     Attempt,
     Evidence,
@@ -161,9 +162,10 @@ def resume_run(
     traces: Traces,
     world: World | None = None,
     council: Council | None = None,
+    lend: Lend | None = None,
 ) -> Resumption:
     """Find out from where this segment goes on, and bring the live objects there. Of several ranks it is
-    rank 0 that finds out, and the `council` that agrees.
+    rank 0 that finds out, and the `council` that agrees. `lend` has a mirror bring back what is lost here.
 
     Raises as `CheckpointEngine.resume` does.
     """
@@ -180,14 +182,20 @@ def resume_run(
         repository, source, settings, _skeleton(source, world), rebuilder, segment, world, council or Alone()
     )
     spared: set[Sequence] = set()
+    lent = ""
     while True:
         plan = plan_recovery(evidence, wish, where=settings.where)
         attempt = plan.first
+        if lend is not None and wants_mirror(attempt, evidence, wish, every):
+            lent = lend(step=named_step(wish), lost=lost_before(attempt, evidence))
+            lend, every = None, repository.commits()
+            evidence = replace(evidence, commits=of_segment(every, segment))
+            continue
         if attempt is None:
             raise NoUsableCheckpoint(
                 f"The run {settings.job!r} cannot go on: {plan.stop}.",
                 hint=plan.hint,
-                reasons=[*plan.obstacles, *evidence.unreadable],
+                reasons=[*plan.obstacles, *evidence.unreadable, *filter(None, [lent])],
             )
         try:
             result = attempts.make(attempt)
@@ -200,11 +208,11 @@ def resume_run(
         # What others cannot use and rank 0 can read is passed over and stays: it may be whole.
         condemned = {number: why for number, why in evidence.damaged.items() if number not in spared}
         damage = (*condemned.values(), *evidence.unreadable)
-        reasons = (*plan.obstacles, *evidence.unreadable)
+        reasons = (*plan.obstacles, *evidence.unreadable, *filter(None, [lent]))
         return replace(
             result,
             plan=plan,
-            fault=with_damage(classify(traces), damage),
+            fault=with_loss(with_damage(classify(traces), damage), lent),
             reasons=reasons,
             damaged=frozenset(condemned),
             steps_lost=_steps_lost(traces, result),

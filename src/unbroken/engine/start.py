@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
+from functools import partial
 
 from unbroken.engine import fingerprint
 from unbroken.engine.council import Member
 from unbroken.engine.dispatch import Facts
 from unbroken.engine.faults import Traces
 from unbroken.engine.metadata import NOT_FINITE
+from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.resume import Resumption, follow_run, resume_run
 from unbroken.engine.seat import Seat, voice_of
@@ -49,6 +51,7 @@ def find_start(
     segment: int,
     rebuilder: Rebuilder | None,
     traces: Traces,
+    mirroring: Mirroring | None = None,
 ) -> Resumption:
     """Find out from where the run goes on, alone or with the other ranks, and bring the live objects there.
 
@@ -58,10 +61,11 @@ def find_start(
         # What a rank has recorded says nothing of the others.
         rebuilder = rebuilder if world is None else None
         council = voice_of(seat)
+        lend = None if mirroring is None else partial(mirroring.bring_back, repository, seat)
         try:
             return resume_run(
                 repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
-                world=world, council=council,
+                world=world, council=council, lend=lend,
             )  # fmt: skip
         except Exception as error:
             council.end(error)  # the others wait for the next proposal

@@ -28,6 +28,7 @@ from unbroken.format.meta import Meta
 from unbroken.repo.repository import Repository
 from unbroken.state import graft as graft_module
 from unbroken.state.graft import Difference, Graft
+from unbroken.state.pickles import Trust
 from unbroken.state.places import last_key
 from unbroken.state.policy import Phase
 from unbroken.state.snapshot import Snapshot
@@ -53,7 +54,7 @@ class Meddling(GraftSource):
         self.training = training
         self.meddle = meddle
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         graft = super().plan(saved, keep=keep, trusted=trusted)
         self.meddle(graft, self.training)
         return graft
@@ -312,7 +313,7 @@ class Lost(GraftSource):
         self.said = said
         self.spoil = spoil
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         graft = super().plan(saved, keep=keep, trusted=trusted)
         graft.differences.append(self.said)
         graft.write(self.spoil, self.training)
@@ -371,7 +372,7 @@ def test_a_generator_that_is_lost_does_not_excuse_the_others(monkeypatch: pytest
         saved = generators.capture()
 
     class Spoiled(GraftSource):
-        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
             graft = super().plan(saved, keep=keep, trusted=trusted)
             graft.write(random.seed, 5, phase=Phase.GENERATORS)
             return graft
@@ -425,7 +426,7 @@ def test_what_became_live_and_was_overwritten_is_seen_in_the_read_back() -> None
         live.state["first"].zero_()
 
     class Spoiling(GraftSource):
-        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+        def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
             graft = super().plan(saved, keep=keep, trusted=trusted)
             # It is compared with itself from now on; only its digest can tell.
             graft.write(spoil, phase=Phase.GENERATORS)

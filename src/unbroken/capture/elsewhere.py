@@ -18,6 +18,7 @@ from unbroken.state import graft as grafts
 from unbroken.state import walk as walks
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Scope, Value
+from unbroken.state.pickles import Trust
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Bytes, Component, Snapshot
 from unbroken.state.walk import Walk
@@ -43,7 +44,7 @@ class Restore:
     blobs: list[Bytes]
     keep: list[str]
     """Places at which what the process has stays."""
-    trusted: bool = False
+    trusted: Trust = False
 
 
 def in_one_document(policy: Policy) -> Policy:

@@ -12,6 +12,7 @@ from copy import copy
 from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Dict, Value
+from unbroken.state.pickles import Trust
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Snapshot
 
@@ -31,7 +32,7 @@ def plan_with_members(
     *,
     root: str,
     keep: Sequence[str] = (),
-    trusted: bool = False,
+    trusted: Trust = False,
 ) -> Graft:
     """Lay `saved` over `roots`, of whose root `root`, a dict, only the members that both sides have."""
     node, live = saved_root(saved, root), roots[root]

@@ -18,6 +18,7 @@ from unbroken.engine.changes import within
 from unbroken.state import graft, walk
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Link, Object, Ref, Value
+from unbroken.state.pickles import Trust
 from unbroken.state.places import index, visit
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Component, Snapshot
@@ -30,7 +31,7 @@ _MOST_LAYERS = 64
 
 
 def plan(
-    saved: Snapshot, roots: Mapping[str, object], policy: Policy, *, keep: Sequence[str], trusted: bool
+    saved: Snapshot, roots: Mapping[str, object], policy: Policy, *, keep: Sequence[str], trusted: Trust
 ) -> Graft:
     """Lay `saved` over the roots, as `graft.plan` does, vectors of another number left as they are."""
     found = resized(saved, roots, policy)

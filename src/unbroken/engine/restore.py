@@ -36,6 +36,7 @@ from unbroken.engine.wording import (
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
 from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Difference, Graft
+from unbroken.state.pickles import Trust
 from unbroken.state.places import last_key
 from unbroken.state.snapshot import Promise, Snapshot, component_of
 from unbroken.types import Fidelity, worse
@@ -132,7 +133,7 @@ def restore(
     now: Snapshot,
     strict: bool = False,
     allowed: Collection[str] = (),
-    trusted: bool = False,
+    trusted: Trust = False,
     agreed: Callable[[], None] = lambda: None,
 ) -> Restored:
     """Bring the live objects of `source` to the saved state, which is used up: its memory may become theirs.
@@ -181,9 +182,11 @@ def restore(
 def _refuse(graft: Graft, judged: Judged, reword: Reword, later: Mapping[str, str]) -> None:
     untrusted = [d for d in graft.differences if d.level == "untrusted"]
     if untrusted:
+        # Where classes are named, what keeps a part from being loaded is which others it needs.
+        shown = [str(d) if graft.trusted else d.place for d in untrusted[:SHOWN]]
         raise Untrusted(
             f"The checkpoint holds {len(untrusted)} pickled parts and no valid signature:"
-            f" {', '.join(d.place for d in untrusted[:SHOWN])}. Nothing was loaded.",
+            f" {', '.join(shown).rstrip('.')}. Nothing was written.",
             hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours.",
             places=[d.place for d in untrusted],
         )

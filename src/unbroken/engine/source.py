@@ -9,6 +9,7 @@ from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.wording import Words
 from unbroken.format.chunks import ChunkList
 from unbroken.state.graft import Graft
+from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Base, Snapshot
 
 
@@ -24,7 +25,7 @@ class Source(Protocol):
         """Return the state without array contents and generator states: the birth document."""
         ...
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         """Lay `saved` over the live objects. Touches nothing. At the places `keep` the live value
         stays (a setting that the user changed). Opaque parts are refused unless `trusted`."""
         ...

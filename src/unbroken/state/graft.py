@@ -40,6 +40,7 @@ from unbroken.state.nodes import (
     escape,
     same,
 )
+from unbroken.state.pickles import Trust
 from unbroken.state.places import Frame, frame_of, index, place_of, tables_of
 from unbroken.state.planning.growth import Growth
 from unbroken.state.planning.objects import plan_attributes
@@ -81,7 +82,7 @@ class Graft:
     """The plan. Made by `plan`; codecs and captors get it to register their part."""
 
     def __init__(
-        self, saved: Snapshot, policy: Policy, twin: Walk, *, keep: Collection[str], trusted: bool
+        self, saved: Snapshot, policy: Policy, twin: Walk, *, keep: Collection[str], trusted: Trust
     ) -> None:
         self.saved = saved
         self.policy = policy
@@ -504,11 +505,11 @@ def plan(
     policy: Policy,
     *,
     keep: Collection[str] = (),
-    trusted: bool = False,
+    trusted: Trust = False,
 ) -> Graft:
     """Lay `saved` over the live objects `roots`. Touches nothing; call `apply` on the result.
 
-    At the places `keep` the live value stays. Pickles are refused by name unless `trusted`.
+    At the places `keep` the live value stays. Pickles are refused by name as far as they are not `trusted`.
     Raises CorruptObject if the document contradicts itself.
     """
     twin = walk(roots, policy, contents=False)

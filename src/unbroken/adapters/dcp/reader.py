@@ -276,7 +276,12 @@ class StorageReader(_StorageReader):
             raise Untrusted(
                 f"The checkpoint of step {opened.commit.step:,} has pickled parts and no valid signature:"
                 f" {', '.join(pickled[:SHOWN])}{more}. Nothing was loaded.",
-                hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours.",
+                hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours."
+                + (
+                    ""
+                    if self.settings.trust is False
+                    else " A list of classes cannot bind torch's own loader."
+                ),
                 places=pickled,
             )
 

@@ -25,6 +25,7 @@ from unbroken.engine.wording import Words
 from unbroken.state.graft import Graft
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import class_name
+from unbroken.state.pickles import Trust
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.types import Fidelity
@@ -96,7 +97,7 @@ class FitSource(GraftSource):
         finally:
             self._frames.begun()
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said."""
         check_same_ranks(saved_root(saved, "position"), self._trainer)
         self.stand()

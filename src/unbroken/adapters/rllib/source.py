@@ -19,6 +19,7 @@ from unbroken.capture.source import ENVIRONMENTS, GraftSource
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.wording import Words
 from unbroken.state.graft import Difference, Graft
+from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
@@ -87,7 +88,7 @@ class AlgorithmSource(GraftSource):
         """Say it in the words of an RLlib script. See `changes`."""
         return changes.reword(place, words)
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         """Lay a saved state over the Algorithm. Touches nothing."""
         # Another number of actors is allowed by its setting, and met where they are.
         self._resized = tuple(name for name in ACTORS if f"{changes.CONFIG}/{name}" in keep)

@@ -25,6 +25,7 @@ from unbroken.engine.wording import Words
 from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Dict, Value
+from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Snapshot
 
 CALLBACKS = "callbacks"
@@ -87,7 +88,7 @@ class TrainingSource(GraftSource):
         """Say it in the words of an SB3 script. See `wording`."""
         return wording.reword(place, words)
 
-    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: bool = False) -> Graft:
+    def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> Graft:
         """Lay a saved state over the training. A callback that only one side has is left out, and said; so
         is what belongs to another number of environments than the training has."""
         known = _saved_callbacks(saved)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
+from unbroken.errors import Untrusted
+from unbroken.state import pickles
 from unbroken.state.nodes import PLAIN, External, Opaque, Scope
 from unbroken.types import MISSING
 
@@ -30,7 +31,10 @@ def plan_opaque(graft: Graft, node: Opaque, twin: object) -> Any:
         return graft.bind(node, None if twin is MISSING else twin)
     data = graft.bytes_of(node.b, node.data).tobytes()
     try:
-        value = pickle.loads(data)  # noqa: S301 - trusted: signed by us, or by the caller's word
+        value = pickles.load(data, graft.trusted)
+    except Untrusted as error:
+        graft.note("untrusted", f"{node.c}: {error.message}")
+        return graft.bind(node, None if twin is MISSING else twin)
     except Exception as error:  # noqa: BLE001 - a class that moved, a constructor that refuses: anything
         value = graft.refuse(
             f"the pickle of {node.c} cannot be loaded: {type(error).__name__}: {error}", twin

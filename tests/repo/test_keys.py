@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from unbroken.errors import ConfigError
+from unbroken.repo import keys
 from unbroken.repo.keys import KEY_BYTES, key_file, signing_key
 
 
@@ -63,3 +64,89 @@ def test_an_unusable_place_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "unbroken").write_text("a file where a directory should be")
     with pytest.raises(ConfigError, match="cannot be used"):
         signing_key(create=True, environ={"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def test_a_key_from_a_file_is_the_same_key_in_the_variable(home: dict[str, str]) -> None:
+    key = signing_key(create=True, environ=home)
+    assert key is not None
+    assert signing_key(create=False, environ={"UNBROKEN_KEY": key.hex()}) == key
+
+
+def test_a_key_that_was_replaced_is_held_and_signs_nothing(home: dict[str, str]) -> None:
+    first = signing_key(create=True, environ=home)
+    keys.rotate(home)
+    second = signing_key(create=False, environ=home)
+    keys.rotate(home)
+    held = list(keys.held_keys(home))
+    assert held[0].key == signing_key(create=False, environ=home)
+    assert {key.key for key in held[1:]} == {first, second}
+    assert [key.retired for key in held] == [False, True, True]
+    folder = key_file(home).parent
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+    assert set(modes.values()) == {0o600, 0o700}
+    assert not [path for path in modes if path.name.startswith(".")], "no temporary file is left"
+
+
+def test_a_key_that_is_forgotten_is_gone(home: dict[str, str]) -> None:
+    signing_key(create=True, environ=home)
+    _, old = keys.rotate(home)
+    keys.forget(old.name, home)
+    assert [key.retired for key in keys.held_keys(home)] == [False]
+    for name in (old.name, "../key", ""):
+        with pytest.raises(ConfigError, match="retired"):
+            keys.forget(name, home)
+    assert key_file(home).is_file()
+
+
+def test_a_key_that_the_variable_gives_is_not_replaced_in_a_file(home: dict[str, str]) -> None:
+    signing_key(create=True, environ=home)
+    before = key_file(home).read_bytes()
+    with pytest.raises(ConfigError, match="UNBROKEN_KEY gives the key"):
+        keys.rotate({**home, "UNBROKEN_KEY": "k" * 32})
+    assert key_file(home).read_bytes() == before
+
+
+def test_a_key_is_made_only_where_there_is_none(home: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="no key yet"):
+        keys.rotate(home)
+    made = keys.make(home)
+    with pytest.raises(ConfigError, match=made.name):
+        keys.make(home)
+
+
+def test_a_key_is_not_shown_where_things_are_printed(home: dict[str, str]) -> None:
+    made = keys.make(home)
+    assert made.name in repr(made)
+    assert made.key.hex() not in repr(made)
+    assert repr(made.key) not in repr(made)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_key_that_another_user_can_change_is_refused(home: dict[str, str]) -> None:
+    keys.make(home)
+    os.chown(key_file(home), 65534, -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        signing_key(create=False, environ=home)
+
+
+def test_a_pipe_in_the_place_of_a_key_is_not_waited_for(home: dict[str, str]) -> None:
+    key_file(home).parent.mkdir()
+    os.mkfifo(key_file(home), 0o600)
+    with pytest.raises(ConfigError, match="damaged"):
+        signing_key(create=False, environ=home)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_the_modes_of_keys_hold_under_any_umask(home: dict[str, str], umask: int) -> None:
+    key_file(home).parent.mkdir(mode=0o700)
+    before = os.umask(umask)
+    try:
+        keys.make(home)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(key_file(home).stat().st_mode) == 0o600

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli import copy, demo, diff, du, export, gym, ls, prove, prune, show, verify
+from unbroken.cli import copy, demo, diff, du, export, gym, key, ls, prove, prune, show, verify
 from unbroken.cli.guard import EXIT_PIPE, guarded
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("export")(guarded(export.export))
 app.command("prove", context_settings={"allow_interspersed_args": False})(guarded(prove.prove))
 app.command("demo")(guarded(demo.demo))
 app.add_typer(gym.app, name="gym")
+app.add_typer(key.app, name="key")
 
 
 def print_version(value: bool) -> None:

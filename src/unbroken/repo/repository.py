@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection
 
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, StoreUnavailable, UnsupportedFormat
 from unbroken.format import layout, wire
-from unbroken.format import manifest as manifests
 from unbroken.format.compression import Compression
 from unbroken.format.document import BlobRef, Document
 from unbroken.format.manifest import DocumentFormat, Manifest
@@ -36,6 +35,7 @@ from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal, unseal, unseal_json
 from unbroken.repo.settled import ATTEMPTS, packs_changed, settled
+from unbroken.repo.vouching import Vouching, vouching
 from unbroken.repo.workers import Workers, read_workers
 from unbroken.state.snapshot import Bytes, Snapshot
 from unbroken.store.base import ByteStore, SupportsProbe
@@ -177,13 +177,12 @@ class Repository:
         """Whether the checkpoint was written by a holder of our key.
 
         None if it has no pickled parts and therefore needs no signature; `load` makes sure that none
-        are hidden. `key` defaults to the user's; without any key no signature is valid.
+        are hidden. `key` defaults to the user's, those that were retired included; without any key no
+        signature is valid.
         """
-        manifest = self.manifest(commit)
-        if manifest.signature is None:
-            return False if manifest.opaque else None
-        key = keys.signing_key(create=False) if key is None else key
-        return False if key is None else manifests.signature_valid(manifest, key)
+        held = keys.held_keys() if key is None else [keys.HeldKey(key, "")]
+        found = vouching(self.manifest(commit), held)
+        return None if found is Vouching.NEEDLESS else found.is_ours
 
     def birth(self, commit: Commit) -> Snapshot | None:
         """Return the state tree that the settings in `commit` were born with; None if it names none.

@@ -21,6 +21,7 @@ from unbroken.capture.process_group import unwrapped
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.guards.warm_up import Evaluate, WarmUpTrial
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.steps import Steps
@@ -71,6 +72,7 @@ class Run:
         self._engine: CheckpointEngine | None = None
         self._steps: weakref.ref[Steps] | None = None
         """What the loop that the engine belongs to iterates over."""
+        self._warm_up: tuple[Evaluate, bool] | None = None
         self._scratch: list[object] = []
         """What the coming loop does not need back."""
         self._warned: set[str] = set()
@@ -108,6 +110,22 @@ class Run:
                 )
         self._refuse_both({**self._tracked.objects, **self._variables()}, objects)
         self._scratch.extend(objects)
+
+    def warm_up(self, function: Evaluate, *, always: bool = False) -> None:
+        """Have `function` look at a checkpoint before the run goes on from it: after a fall-back to an older one, with
+        `always` at every start that restores one.
+
+        It is called without arguments when everything is restored, may run episodes with what is tracked, and returns
+        None, or a sentence that says why the checkpoint is to be rejected; then the next older one is tried. What it
+        did is undone before the loop begins. A checkpoint that `resume` names by its step is not tried.
+
+        Raises:
+            ConfigError: the loop has begun, or it is no function.
+        """
+        if self._engine is not None:
+            raise ConfigError("warm_up() comes before the loop.", hint="Call it before run.steps().")
+        WarmUpTrial(function, always=always)
+        self._warm_up = function, always
 
     def _variables(self) -> dict[str, object]:
         return {f"vars.{name}": value for name, value in vars(self.vars).items()}
@@ -228,6 +246,8 @@ class Run:
         engine = CheckpointEngine(
             source, self.settings, segment=self._segments, world=source.among(self.world)
         )
+        if self._warm_up is not None:
+            engine.trial = WarmUpTrial(self._warm_up[0], always=self._warm_up[1])
         self.report = engine.resume()
         self._scratch = []
         self._segments += 1

@@ -25,7 +25,7 @@ from unbroken.errors import ConfigError
 from unbroken.state import iterators, walk
 from unbroken.state.iterators import is_made_anew
 from unbroken.state.lookup import Kind, lookup
-from unbroken.state.nodes import PLAIN, class_name
+from unbroken.state.nodes import PLAIN, Object, class_name
 from unbroken.state.policy import Codec, Policy
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
@@ -187,6 +187,12 @@ class TrackedSource(GraftSource):
         for value in self.roots.values():
             if isinstance(value, HearsOfCommits):
                 value.checkpoint_committed()
+
+    def counts(self, saved: Snapshot) -> dict[str, int]:
+        """Return the episodes that a saved run has counted."""
+        roots = (component.roots.get("counters") for component in saved.components.values())
+        counts = next((node.a for node in roots if isinstance(node, Object)), {})
+        return {name: n for name, n in counts.items() if name == "episodes" and type(n) is int}
 
     def judge(self, change: changes.Change) -> changes.Verdict:
         if change.place.partition("/")[0] in RESERVED:

@@ -66,13 +66,14 @@ class Evidence:
     """Everything the plan depends on.
 
     `unreadable` are commit records that exist and cannot be read, with the reason; `damaged` says of
-    commits (by sequence) why they cannot be used. `rebuild` is why there is nothing to rebuild from,
-    or empty if there is.
+    commits (by sequence) why they cannot be used, `rejected` why they are not taken although they are whole.
+    `rebuild` is why there is nothing to rebuild from, or empty if there is.
     """
 
     commits: tuple[Commit, ...]
     unreadable: tuple[str, ...] = ()
     damaged: Mapping[Sequence, str] = field(default_factory=dict[Sequence, str])
+    rejected: Mapping[Sequence, str] = field(default_factory=dict[Sequence, str])
     rebuild: str = "no rollouts were recorded"
 
 
@@ -200,7 +201,7 @@ def _checkpoints(evidence: Evidence, wish: Wish) -> Iterable[Attempt]:
     # only if nothing else can be newer, so it is listed and does not count.
     tier = Tier.NEWEST
     for commit in newest_first:
-        obstacle = evidence.damaged.get(commit.sequence, "")
+        obstacle = evidence.damaged.get(commit.sequence, "") or evidence.rejected.get(commit.sequence, "")
         if not obstacle and not commit.good and not isinstance(wish.resume, int):
             obstacle = "its weights hold NaN or infinite values; name its step to take it all the same"
         yield Attempt(tier, commit, obstacle)

@@ -59,6 +59,8 @@ class ResumeReport:
     """The checkpoint of another run that this one was cloned from."""
     inexact: tuple[str, ...] = ()
     """What has set the run apart from an undisturbed one, at this start or at one before."""
+    tried: bool = False
+    """Whether a warm-up evaluation has looked at it, and let it pass."""
 
     @property
     def restored(self) -> bool:
@@ -100,6 +102,7 @@ class ResumeReport:
         """`line`, and below it everything that a person should know."""
         lines = [self.line]
         lines += [f"  passed over {reason}" for reason in self.reasons]
+        lines += ["  the warm-up evaluation lets it pass"] if self.tried else []
         lines += [f"  changed: {change}" for change in self.changes]
         lines += [f"  warning: {warning}" for warning in self.warnings]
         if _shared(self.promises) is None:

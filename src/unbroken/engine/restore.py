@@ -22,6 +22,7 @@ from unbroken.engine.changes import (
     named,
     within,
 )
+from unbroken.engine.guards.devices import check_devices
 from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
 from unbroken.engine.wording import (
     Reword,
@@ -176,6 +177,7 @@ def restore(
     agreed()
     _apply(graft)
     state = _read_back(source, saved, graft, judged)
+    check_devices(now, saved, state)
     return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
 
 

@@ -15,6 +15,10 @@ from dataclasses import dataclass, field, replace
 from unbroken.engine import fingerprint as prints
 from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
+from unbroken.engine.guards.counters import check_records, check_state
+from unbroken.engine.guards.finite import check_finite
+from unbroken.engine.guards.rejection import Rejected
+from unbroken.engine.guards.warm_up import WarmUpTrial, check_same
 from unbroken.engine.mirroring import Lend, lost_before, named_step, wants_mirror, with_loss
 from unbroken.engine.recovery import (
     Attempt,
@@ -31,7 +35,7 @@ from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.engine.share import find_damage, load_share
-from unbroken.engine.source import Source
+from unbroken.engine.source import RemembersRows, Source
 from unbroken.engine.world import World
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, StoreError
 from unbroken.format.meta import Meta
@@ -40,6 +44,7 @@ from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
 from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Promise, Snapshot
+from unbroken.state.staging import own
 from unbroken.types import Digest, Sequence, Step
 
 LOW_BITS = "the low bits may differ"
@@ -77,6 +82,8 @@ class Resumption:
     """What a changed number of ranks costs."""
     allowed: tuple[str, ...] = ()
     """What was allowed to differ although the run is not exact with it."""
+    tried: bool = False
+    """Whether a warm-up evaluation has looked at it."""
 
     @property
     def episodes(self) -> int:
@@ -129,6 +136,7 @@ class Resumption:
             seconds=seconds,
             where=self.where,
             origin=self.origin,
+            tried=self.tried,
         )
 
     def history(self, report: ResumeReport, *, job: str, process: Process, time: float) -> HistoryRecord:
@@ -163,6 +171,7 @@ def resume_run(
     world: World | None = None,
     council: Council | None = None,
     lend: Lend | None = None,
+    trial: WarmUpTrial | None = None,
 ) -> Resumption:
     """Find out from where this segment goes on, and bring the live objects there. Of several ranks it is
     rank 0 that finds out, and the `council` that agrees. `lend` has a mirror bring back what is lost here.
@@ -179,8 +188,9 @@ def resume_run(
         rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
     )
     attempts = Attempts(
-        repository, source, settings, _skeleton(source, world), rebuilder, segment, world, council or Alone()
-    )
+        repository, source, settings, _skeleton(source, world), rebuilder, segment, world, council or Alone(), trial
+    )  # fmt: skip
+    attempts.prepare()
     spared: set[Sequence] = set()
     lent = ""
     while True:
@@ -283,6 +293,8 @@ def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | O
     if attempt.commit is None:
         return replace(evidence, rebuild=error.message)
     sequence: Sequence = attempt.commit.sequence
+    if isinstance(error, Rejected):
+        return replace(evidence, rejected={**evidence.rejected, sequence: error.message})
     return replace(evidence, damaged={**evidence.damaged, sequence: error.message})
 
 
@@ -307,6 +319,12 @@ class Attempts:
     segment: int
     world: World | None = None
     council: Council = field(default_factory=Alone)
+    trial: WarmUpTrial | None = None
+
+    def prepare(self) -> None:
+        """Copy the objects as the script has built them, where a trial may spoil them and the run start anew."""
+        if self.trial is not None and self.settings.worst_tier == Tier.FRESH.value:
+            self.trial.twin = own(self.source.capture())
 
     def make(self, attempt: Attempt) -> Resumption:
         """Make one attempt. Raises CorruptObject or ObjectMissing if the next one may be made."""
@@ -326,13 +344,36 @@ class Attempts:
             segment=self.segment,
         )
         if attempt.tier is Tier.FRESH:
+            self._as_built()
             self.council.ready()
             return start
-        if attempt.commit is None:
+        result = self._once(start, attempt.commit)
+        if self.trial is None or self._by_name or not self.trial.is_due(attempt.tier):
+            return result
+        self.trial.run()
+        again = self._once(start, attempt.commit)
+        check_same(result.changes, again.changes)
+        return replace(again, tried=True)
+
+    @property
+    def _by_name(self) -> bool:
+        """Whether a person has named the step: then it is taken as it is."""
+        return isinstance(self.settings.resume, int)
+
+    def _as_built(self) -> None:
+        """Undo what was restored for trials."""
+        trial = self.trial
+        if trial is None or not trial.used or trial.twin is None:
+            return
+        restore(self.source, trial.twin, birth=None, now=self.skeleton, trusted=True)
+        if isinstance(self.source, RemembersRows):
+            self.source.forget()  # it was in no checkpoint
+
+    def _once(self, start: Resumption, commit: Commit | None) -> Resumption:
+        if commit is None:
             assert self.rebuilder is not None
             saved, step = self.rebuilder.rebuild()
             return self._restore(start, saved, None, step=step, trusted=False)
-        commit = attempt.commit
         share = load_share(self.repository, commit, self.world)
         if share.inexact and self.settings.strict:
             raise StateMismatch(
@@ -344,6 +385,7 @@ class Attempts:
         if not trusted and not isinstance(self.settings.trust, bool):
             trusted = frozenset(self.settings.trust)
         meta = self.repository.meta(commit)
+        self._check(commit, meta, share.snapshot)
         result = self._restore(
             start, share.snapshot, commit, step=commit.step, trusted=trusted, born=share.birth
         )
@@ -356,6 +398,19 @@ class Attempts:
             inexact=share.inexact,
             changes=((share.inexact, *result.changes) if share.inexact else result.changes),
         )
+
+    def _check(self, commit: Commit, meta: Meta, saved: Snapshot) -> None:
+        """Look whether what was read makes sense, before anything live is touched. Metadata are those of rank 0.
+
+        Raises:
+            CorruptObject: it does not. Rejected: it is whole, and not good enough.
+        """
+        check_records(commit, meta)
+        if self.world is not None and not self.world.is_coordinator:
+            return
+        check_state(self.source, saved, commit, meta)
+        if commit.good and not self._by_name:
+            check_finite(self.source, saved, meta)
 
     def _restore(
         self,

@@ -59,6 +59,15 @@ class InspectsWeights(Protocol):
 
 
 @runtime_checkable
+class CountsAlong(Protocol):
+    """A source whose state says by itself how far it is."""
+
+    def counts(self, saved: Snapshot) -> Mapping[str, int]:
+        """Return what a saved state has counted, as far as it has: its `step`, its `episodes`. Reads it only."""
+        ...
+
+
+@runtime_checkable
 class ForeseesSize(Protocol):
     """A source that knows how large the coming snapshots will be."""
 

@@ -10,6 +10,7 @@ from unbroken.engine import fingerprint
 from unbroken.engine.council import Member
 from unbroken.engine.dispatch import Facts
 from unbroken.engine.faults import Traces
+from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import NOT_FINITE
 from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.recovery import Rebuilder
@@ -19,7 +20,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.source import KnowsThreads, RemembersRows, Source
 from unbroken.engine.warnings import CompanionLeftWarning
 from unbroken.engine.world import World
-from unbroken.errors import CorruptObject, Fenced, UnbrokenError
+from unbroken.errors import ConfigError, CorruptObject, Fenced, UnbrokenError
 from unbroken.format.records import HistoryRecord
 from unbroken.repo.follower import Follower
 from unbroken.repo.process import Process
@@ -52,11 +53,17 @@ def find_start(
     rebuilder: Rebuilder | None,
     traces: Traces,
     mirroring: Mirroring | None = None,
+    trial: WarmUpTrial | None = None,
 ) -> Resumption:
     """Find out from where the run goes on, alone or with the other ranks, and bring the live objects there.
 
     Raises as `CheckpointEngine.resume` does.
     """
+    if trial is not None and world is not None:
+        raise ConfigError(
+            "Several ranks cannot try a checkpoint before they go on from it.",
+            hint="Start without the warm-up evaluation, and evaluate in the training.",
+        )
     if not isinstance(seat, Follower):
         # What a rank has recorded says nothing of the others.
         rebuilder = rebuilder if world is None else None
@@ -65,7 +72,7 @@ def find_start(
         try:
             return resume_run(
                 repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
-                world=world, council=council, lend=lend,
+                world=world, council=council, lend=lend, trial=trial,
             )  # fmt: skip
         except Exception as error:
             council.end(error)  # the others wait for the next proposal

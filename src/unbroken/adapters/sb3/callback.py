@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stable_baselines3.common.callbacks import BaseCallback
 
 from unbroken.adapters.sb3.session import Session
+from unbroken.adapters.sb3.warm_up import WarmUp
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
@@ -51,7 +52,8 @@ class CheckpointCallback(BaseCallback):
         writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
         grace: seconds that a save that is asked for (`request_save`) may wait for a point between two steps. Before
             a `train()` or an evaluation that took longer the last time, a copy of the state is held ready.
-        config: all of these at once, as `Settings`; nothing else may be given then but `verbose`.
+        warm_up: a `WarmUp` that plays some episodes before the run goes on from an older checkpoint, and may reject it.
+        config: all of these at once, as `Settings`; nothing else may be given then but `verbose` and `warm_up`.
 
     Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
 
@@ -70,6 +72,7 @@ class CheckpointCallback(BaseCallback):
         verbose: int = 0,
         *,
         config: Settings | None = None,
+        warm_up: WarmUp | None = None,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(verbose)
@@ -80,6 +83,7 @@ class CheckpointCallback(BaseCallback):
             raise ConfigError("save_freq and every both say when to save.", hint="Give one of them.")
         _check_calls(save_freq)
         self.save_freq = save_freq
+        self._warm_up = _checked(warm_up)
         self._session: Session | None = None
         if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
             root_of(save_path, name="save_path")
@@ -105,7 +109,12 @@ class CheckpointCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         self._session = Session(
-            self.model, self, self._settings, save_freq=self.save_freq, verbose=self.verbose
+            self.model,
+            self,
+            self._settings,
+            save_freq=self.save_freq,
+            verbose=self.verbose,
+            warm_up=self._warm_up,
         )
         self._session.open()
 
@@ -117,6 +126,14 @@ class CheckpointCallback(BaseCallback):
     def _on_training_end(self) -> None:
         if self._session is not None and self._session.report is None:
             self._session.never_began()
+
+
+def _checked(warm_up: object) -> WarmUp | None:
+    if warm_up is None or isinstance(warm_up, WarmUp):
+        return warm_up
+    raise ConfigError(
+        f"warm_up must be a WarmUp, not {warm_up!r}.", hint="Write warm_up=WarmUp(episodes=10, least=50.0)."
+    )
 
 
 def _check_calls(save_freq: object) -> None:

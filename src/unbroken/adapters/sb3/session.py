@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -29,8 +30,10 @@ from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.stretches import Stretches
 from unbroken.adapters.sb3.training_loop import TrainingLoop
 from unbroken.adapters.sb3.upcoming import Evaluations
+from unbroken.adapters.sb3.warm_up import WarmUp
 from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
@@ -100,6 +103,7 @@ class Session:
         *,
         save_freq: int | None = None,
         verbose: int = 0,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self.loop = loop_of(model, ours, self)
         self.report: ResumeReport | None = None
@@ -107,6 +111,7 @@ class Session:
         self._ours = ours
         self._settings = settings
         self._stretches = Stretches(settings.overridden(os.environ).grace, time.monotonic)
+        self._warm_up = warm_up
         self._save_freq = save_freq
         self._every_calls = 0
         """Calls between saves, where calls are not steps of the vector of environments."""
@@ -155,6 +160,8 @@ class Session:
         engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0))
         self._metrics = Metrics(model, root)
         wanted = model._total_timesteps
+        if self._warm_up is not None:
+            engine.trial = WarmUpTrial(partial(self._warm_up, model), always=self._warm_up.always)
         report = engine.resume(step=model.num_timesteps)
         self._engine = engine
         self._evaluations = Evaluations(model, root)

@@ -24,7 +24,7 @@ from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.wording import Words
 from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
-from unbroken.state.nodes import Dict, Value
+from unbroken.state.nodes import Dict, Object, Value
 from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Snapshot
 
@@ -83,6 +83,12 @@ class TrainingSource(GraftSource):
     def judge(self, change: Change) -> Verdict:
         """Say what becomes of a change. See `changes`."""
         return changes.judge(change, self._surroundings.settings)
+
+    def counts(self, saved: Snapshot) -> dict[str, int]:
+        """Return how far a saved training is, by its own count."""
+        model, position = _root(saved, "model"), _saved_position(saved)
+        steps = model.a.get("num_timesteps") if isinstance(model, Object) else None
+        return {"episodes": position.episodes, **({"step": steps} if type(steps) is int else {})}
 
     def reword(self, place: str, words: Words) -> Words:
         """Say it in the words of an SB3 script. See `wording`."""

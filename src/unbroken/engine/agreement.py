@@ -47,6 +47,12 @@ class Agreement:
             self._schedule.passed(step, episodes)  # over for all ranks, whatever becomes of it on this one
         return due
 
+    def ends(self, *, told: bool) -> bool:
+        """Return whether all ranks end after the save of this point, which every rank asks once it is to be made.
+        Rank 0's signal decides where they can agree; else each heeds its own, and all have got one."""
+        agree = self._world.agree
+        return told if agree is None else agree(told)
+
     def raised(self, step: int) -> None:
         """The save of this step has raised here; for the other ranks the point is over."""
         self._over = step

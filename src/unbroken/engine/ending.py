@@ -30,6 +30,10 @@ class EndsInOrder(ABC):
     def _end(self, reason: str = "") -> None:
         """Wait for the last save, note `reason` and give the run back. Raises as `close` does."""
 
+    @abstractmethod
+    def _leave(self, error: BaseException | None = None) -> None:
+        """Once all has ended: raise what ends the process, if a signal has told it to. `error` is the training's."""
+
     def close(self) -> None:
         """Wait for the last save, say that the run ended in order, and give it back.
 
@@ -38,9 +42,11 @@ class EndsInOrder(ABC):
         Raises:
             SaveFailed: the last save was not written, or the end of the run not noted.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
+            Preempted, KeyboardInterrupt: a signal has told the process to end; all is given back by then.
         """
         if self._is_ours:
             self._end()
+            self._leave()
 
     def __enter__(self) -> Self:
         return self
@@ -48,13 +54,17 @@ class EndsInOrder(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ours = self._is_ours
         try:
-            self.close()
+            if ours:
+                self._end()
         except UnbrokenError as failure:
             if error is None:
                 raise
             # The error of the training is the one to see; ours is told beside it.
             sys.stderr.write(f"unbroken: {failure}\n")
+        if ours:
+            self._leave(error)
 
     def _at_exit(self) -> None:
         if not self._is_ours:

@@ -31,10 +31,12 @@ from unbroken.engine.companion.trainer import Companion
 from unbroken.engine.dispatch import Dispatch, Taken, not_begun
 from unbroken.engine.ending import EndsInOrder
 from unbroken.engine.faults import Traces
+from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import last_line
 from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.observer import observer_of
+from unbroken.engine.preemption import Preemption
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.recovery import Rebuilder
@@ -102,6 +104,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self.world = usual(world)
         """The processes that train this run together; None where this one is alone."""
         self._source = source
+        self.trial: WarmUpTrial | None = None
+        """What looks at a checkpoint before the run goes on from it."""
         self._rebuilder = rebuilder
         self._clock = clock
         self._now = now
@@ -115,6 +119,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._run: Seat | None = None
         self._requests = Requests(self._write_held, clock)
         self._step = 0
+        self._newest = -1
+        """The step of the newest snapshot that was handed over, or that came back."""
         self._finished = False
         self._handed = False
         """Whether the save that was begun last is the writer's by now."""
@@ -130,6 +136,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
         self._writer = self._dispatch.writer
+        self._preemption = Preemption(self.settings, self._requests, self._writer)
         if self._speaks:
             self._dispatch.observer = observer_of(
                 self.settings, memory=lambda: self._staging.size, clock=clock, now=now
@@ -152,6 +159,17 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         """
         if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
+        try:
+            with self._preemption.restoring():
+                report = self._taken_up(step, origin)
+        except Exception as error:
+            self._observer.not_started(error)
+            raise
+        self._observer.started(report)
+        self._observer.speak()
+        return report
+
+    def _taken_up(self, step: int, origin: Origin | None) -> ResumeReport:
         started = self._clock()
         repository = self._repository(create=True)
         traces = Traces(known=False)
@@ -162,6 +180,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         atexit.register(self._at_exit)
         try:
             self._dispatch.progress = Progress(self._progress_path)
+            self._observer.starting()
             if self._speaks:
                 self._dispatch.mirroring = Mirroring.of(self.settings)
             return self._resume(repository, self._run, traces, step, origin, started=started)
@@ -180,7 +199,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         else:
             found = find_start(
                 repository, run, self._source, self.settings, self.world,
-                segment=self.segment, rebuilder=self._rebuilder, traces=traces,
+                segment=self.segment, rebuilder=self._rebuilder, traces=traces, trial=self.trial,
                 mirroring=self._dispatch.mirroring,
             )  # fmt: skip
         self._step = found.step if found.commit is not None or found.restored else step
@@ -192,6 +211,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             found = found.at_start(step, state)
         else:
             self._dispatch.progress.committed(self._step)
+            self._newest = self._step
             if self._dispatch.mirroring is not None:
                 self._dispatch.mirroring.soon()  # the last process may not have come to it
             if origin is not None:
@@ -232,22 +252,38 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         Raises:
             SaveFailed: a save before this one was not written, or this one not begun.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
+            Preempted, KeyboardInterrupt: a signal has told the process to end; the step is saved, and all given back.
         """
         if self._writer.is_child:
             return False
         if self._requests.holding:
             self.release()  # before anything else: who has taken what was held works with all of this
+        if self._preemption.told and self._agreement is None:
+            raise self._preempted(step, episodes, metrics)
         if self._writer.failed:
             self._raise_failure()
         self._step = step
         self._dispatch.progress.step(step)
-        reason = "" if self._writer.busy else self._reason(step, episodes)
+        reason = self._preemption.note or ("" if self._writer.busy else self._reason(step, episodes))
+        ends = False
         if self._agreement is not None:
             reason = self._agreement.reason(step, episodes, reason)
+            ends = bool(reason) and self._agreement.ends(told=bool(self._preemption.told))
         if not reason:
             return False
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
+        if ends:
+            raise self._preempted(step, episodes, metrics)
         return True
+
+    def _preempted(self, step: int, episodes: int, metrics: Mapping[str, float] | None) -> BaseException:
+        """Have the step saved, give everything back, and return what ends the process."""
+        told, self._step = self._preemption, step
+        save = partial(self.save, step, reason=told.note, episodes=episodes, metrics=metrics, wait=True)
+        told.finish(step, save=save, wait=self._finish_save, needed=step != self._newest)
+        ended = told.exit()
+        self.__exit__(type(ended), ended, None)
+        return ended
 
     def _reason(self, step: int, episodes: int) -> str:
         """Return why to save at this point, an empty string if there is no reason."""
@@ -325,6 +361,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     def _write_held(self, taken: Taken, reason: str) -> None:
         """Have what was held written. Runs in the thread of whoever asked, while the training is elsewhere."""
         self._dispatch.begin(self._opened(), taken, reason)
+        self._newest = taken.step
 
     def save(
         self,
@@ -367,8 +404,10 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             )
         self._handed = False
         try:
-            return self._begin_save(run, step, reason, position, episodes, metrics)
+            with self._preemption.shielded():
+                snapshot = self._begin_save(run, step, reason, position, episodes, metrics)
         except Exception as error:
+            self._observer.not_saved(error, step=step)
             if self._agreement is not None:
                 self._agreement.raised(step)
                 if not self._handed and not lost_a_rank(error):
@@ -376,6 +415,10 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
                         run, self._writer, error, step=step, segment=self.segment, position=position
                     )
             raise
+        self._observer.speak()
+        if (mirroring := self._dispatch.mirroring) is not None:
+            mirroring.say()
+        return snapshot
 
     def _begin_save(
         self,
@@ -413,7 +456,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         conflict = self._schedule.conflict()
         self._handed = True
         self._requests.made(asked)
-        self._step = step
+        self._step = self._newest = step
         if not staged or position == "end":
             # It still lies in the memory of the training, which therefore waits: slow, but nothing is lost
             # and no memory is taken that is not there.
@@ -425,8 +468,6 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             self._told.once(BudgetWarning(conflict))
         if earlier is not None:
             raise earlier
-        if (mirroring := self._dispatch.mirroring) is not None:
-            mirroring.say()
         return snapshot
 
     def _capture(self) -> Snapshot:
@@ -512,7 +553,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             )
         return self._run
 
+    def _leave(self, error: BaseException | None = None) -> None:
+        self._preemption.leave(error)
+
     def _end(self, reason: str = "") -> None:
+        self._preemption.closing()
         lost: Exception | None = None
         try:
             self.release()
@@ -520,7 +565,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             lost = error
         self._writer.wait()
         try:
-            self._release(note=True, reason=reason)
+            self._release(note=True, reason=reason or self._preemption.note)
         except UnbrokenError as error:
             # A lost checkpoint is worse than a lost line, which stays visible as the context.
             self._writer.check(again=True)
@@ -535,6 +580,13 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             raise lost
 
     def _release(self, *, note: bool, reason: str = "") -> None:
+        self._preemption.closing()
+        try:
+            self._give_back(note=note, reason=reason)
+        finally:
+            self._preemption.remove()
+
+    def _give_back(self, *, note: bool, reason: str) -> None:
         run, self._run = self._run, None
         self._closed = True
         atexit.unregister(self._at_exit)
@@ -543,6 +595,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         if mirroring is not None:
             mirroring.close()
         self._dispatch.progress.close()
+        if note:
+            self._observer.ended()
         if isinstance(self._source, RemembersRows):
             self._source.release()
         if self._companion is not None:
@@ -553,7 +607,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             return
         try:
             if note:
-                reasons = [reason] if reason else (["end of training"] if self._finished else [])
+                reasons = (["end of training"] if self._finished else []) + ([reason] if reason else [])
                 reasons += mirroring.summary() if mirroring is not None else []
                 run.append_history(
                     last_line(self._process, self.settings.job, self._step, reasons, time=self._now())

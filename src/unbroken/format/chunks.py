@@ -20,6 +20,9 @@ from unbroken.errors import CorruptObject
 from unbroken.format.digest import DIGEST_BYTES, Algorithm, digest_of, join, split
 from unbroken.types import Digest
 
+MAX_CHUNKS = 1 << 26
+"""No array has more: 64 TiB in chunks of the usual size. What a few nodes announce, a reader has to make room for."""
+
 FAN_OUT = 256
 """Children of a node. A node has 8 KiB at most, which is what a changed chunk costs beside itself."""
 
@@ -211,12 +214,16 @@ def read_list(
         wanted = {node: node_size(n) for node, n in zip(names, counts, strict=True)}
         found = {node: known[node] for node in wanted if node in known}
         data = fetch({node: size for node, size in wanted.items() if node not in found})
-        nodes = tuple(
-            _checked(found[node], level=level, count=n)
-            if node in found
-            else Node.read(data[node], node, level=level, count=n)
-            for node, n in zip(names, counts, strict=True)
-        )
+        # Each once: a few nodes that name themselves again and again can announce any number of chunks.
+        read: dict[tuple[Digest, int], Node] = {}
+        for node, n in dict.fromkeys(zip(names, counts, strict=True)):
+            read[node, n] = (
+                _checked(found[node], level=level, count=n)
+                if node in found
+                else Node.read(data[node], node, level=level, count=n)
+            )
+        nodes = tuple(read[one] for one in zip(names, counts, strict=True))
         levels.append(nodes)
-        names = [child for node in nodes for child in node.children]
+        if level:
+            names = [child for node in nodes for child in node.children]
     return ChunkList(tuple(reversed(levels)))

@@ -23,7 +23,7 @@ import msgspec
 from unbroken.errors import CorruptObject, NotCapturable
 from unbroken.format import migrations
 from unbroken.format.buffers import Buffer
-from unbroken.format.chunks import root_size
+from unbroken.format.chunks import MAX_CHUNKS, root_size
 from unbroken.format.digest import DigestField
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.records import Count
@@ -61,6 +61,8 @@ class BlobRef(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             self.tree is not None and not self.size
         ):
             raise ValueError(f"{len(self.chunks)} chunks do not make {self.size} bytes")
+        if self.count > MAX_CHUNKS:
+            raise ValueError(f"an array of {self.size} bytes in chunks of {self.chunk} is too long")
 
     @property
     def count(self) -> int:

@@ -27,6 +27,7 @@ from unbroken.repo.fault import ObjectFault
 from unbroken.repo.fetch import THREADS, Destination, fetch_blobs
 from unbroken.repo.log import read_commit
 from unbroken.repo.opaque import opaque_places
+from unbroken.repo.room import check_room
 from unbroken.repo.seal import seal
 from unbroken.state.crew import Crew
 from unbroken.state.memory import fresh
@@ -186,6 +187,7 @@ class Reader:
         Raises:
             CorruptObject: a chunk is damaged or missing.
         """
+        check_room(refs, where=self._commit.directory)
         self._index.refresh()
         found: list[Bytes] = []
         places: dict[Digest, list[memoryview]] = {}
@@ -197,6 +199,11 @@ class Reader:
             for i, digest in enumerate(chunks):
                 at = i * ref.chunk
                 places.setdefault(digest, []).append(memory[at : at + ref.size_of(i)])
+        for name, parts in places.items():
+            if len({part.nbytes for part in parts}) > 1:
+                raise CorruptObject(
+                    f"The chunk {name[:19]} stands in places of different sizes.", digest=name
+                )
         wanted = {name: Destination(parts[0].nbytes, tuple(parts)) for name, parts in places.items()}
         for fetched in fetch_blobs(self._index, wanted):
             if fetched.fault is not None:
@@ -238,11 +245,18 @@ class Reader:
 
     def _blobs_of(self, ref: BlobRef) -> Iterator[tuple[Digest, int]]:
         """Yield every blob that makes up an array, with its size: its chunks, and the nodes of its list."""
-        if ref.tree is not None:
-            for node in self._lists.get(Digest(ref.tree), ref.count).nodes():
-                yield node.name, len(node.data)
-        for i, digest in enumerate(self._chunks_of(ref)):
-            yield digest, ref.size_of(i)
+        if ref.tree is None:
+            for i, digest in enumerate(ref.chunks):
+                yield digest, ref.size_of(i)
+            return
+        chunks = self._lists.get(Digest(ref.tree), ref.count)
+        seen: set[Digest] = set()
+        for node in chunks.nodes_outside(seen):
+            seen.add(node.name)
+            yield node.name, len(node.data)
+            if not node.level:
+                yield from ((child, ref.chunk) for child in node.children)
+        yield chunks[ref.count - 1], ref.size_of(ref.count - 1)
 
     def _birth_fault(self, name: Digest) -> Iterator[ObjectFault]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +31,9 @@ from unbroken.state.snapshot import Component, Snapshot
 class WithoutLooking(GraftSource):
     """A source that finds every weight in order."""
 
-    sick_places = staticmethod(lambda snapshot: {})
+    @staticmethod
+    def sick_places(snapshot: Snapshot) -> dict[str, str]:
+        return {}
 
 
 class Counting(GraftSource):
@@ -115,7 +118,7 @@ def test_a_commit_lies_in_the_directory_of_its_step(root: Path) -> None:
 
 
 def resumed(
-    training: Training, root: Path, trial: WarmUpTrial, **settings: object
+    training: Training, root: Path, trial: WarmUpTrial, **settings: Any
 ) -> tuple[CheckpointEngine, ResumeReport]:
     engine = engine_of(training, root, **settings)
     engine.trial = trial

@@ -48,16 +48,7 @@ class WarmUp:
     deterministic: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.episodes, bool) or not isinstance(self.episodes, int) or self.episodes < 1:
-            raise ConfigError(
-                f"A warm-up plays at least one episode, not {self.episodes!r}.",
-                hint="Write WarmUp(episodes=10).",
-            )
-        if isinstance(self.least, bool) or not isinstance(self.least, (int, float)) or math.isnan(self.least):
-            raise ConfigError(
-                f"least must be a mean reward, not {self.least!r}.",
-                hint="Leave it out to reject nothing but rewards that are no numbers.",
-            )
+        _check(self.episodes, self.least)
 
     def __call__(self, model: BaseAlgorithm) -> str:
         """Play, and return why the checkpoint is rejected; an empty string if it is not."""
@@ -94,6 +85,18 @@ class WarmUp:
             if statistics is not None and before is not None:
                 statistics.training, statistics.norm_reward = before
         return cast("list[float]", rewards)
+
+
+def _check(episodes: object, least: object) -> None:
+    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
+        raise ConfigError(
+            f"A warm-up plays at least one episode, not {episodes!r}.", hint="Write WarmUp(episodes=10)."
+        )
+    if isinstance(least, bool) or not isinstance(least, (int, float)) or math.isnan(least):
+        raise ConfigError(
+            f"least must be a mean reward, not {least!r}.",
+            hint="Leave it out to reject nothing but rewards that are no numbers.",
+        )
 
 
 def _frozen(statistics: VecNormalize | None) -> tuple[bool, bool] | None:

@@ -1,0 +1,107 @@
+"""A trial of a restored policy in fresh processes: it can reject a checkpoint, and changes nothing of the training."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unbroken.errors import ConfigError
+from unbroken.repo.repository import Repository
+from unbroken.sb3 import CheckpointCallback, WarmUp
+
+SCRIPT = Path(__file__).with_name("warm_up_script.py")
+
+
+def script(root: Path, *, kill: int = 0, mode: str = "plain", least: float = 0.0) -> list[str]:
+    """Run the script; return what it has printed, nothing where it was killed."""
+    done = subprocess.run(  # noqa: PLW1510 - the status is looked at
+        [sys.executable, SCRIPT, root, str(kill), mode, str(least)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == (-9 if kill else 0), done.stderr
+    return done.stdout.splitlines()
+
+
+def damage_newest(root: Path) -> None:
+    """Flip a bit of the newest checkpoint."""
+    commit = Repository.open(root, "rl_model").commits()[0]
+    victim = root / "rl_model" / commit.directory / "policy_weights.json"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+
+
+def whole(root: Path) -> list[str]:
+    """Return the steps of the checkpoints before the newest, which are whole. How many there are is the disk's matter."""
+    return [str(commit.step) for commit in Repository.open(root, "rl_model").commits()[1:]]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed in its middle, and whose newest checkpoint is damaged."""
+    root = tmp_path_factory.mktemp("killed") / "runs"
+    assert script(root, kill=250) == []
+    damage_newest(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return script(tmp_path_factory.mktemp("undisturbed") / "runs")[0].split()[0]
+
+
+def test_a_trial_in_the_trainings_own_environments_changes_nothing(
+    killed: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(killed, tmp_path / "runs"))
+    step = whole(root)[0]
+    first, *reasons = script(root, mode="trial")
+    assert first.split() == [undisturbed, step, "older", "True"]
+    assert int(step) > 0
+    assert len(reasons) == 1
+
+
+def test_the_same_episodes_left_in_the_training_change_its_end(
+    killed: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(killed, tmp_path / "runs"))
+    expected = whole(root)[0]
+    digest, step, *_ = script(root, mode="untidy")[0].split()
+    assert step == expected
+    assert digest != undisturbed
+
+
+def test_a_policy_below_the_least_reward_is_passed_over_with_its_reward(killed: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(killed, tmp_path / "runs"))
+    done = subprocess.run(  # noqa: PLW1510 - the status is looked at
+        [sys.executable, SCRIPT, root, "0", "trial", "501"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1, "no policy gets more than 500 out of this environment"
+    assert done.stderr.count("the warm-up evaluation rejects it: a mean reward of") == len(whole(root))
+    assert "and 501 is the least" in done.stderr
+    assert script(root)[0].split()[1:3] == [whole(killed)[0], "older"], "nothing was touched"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"episodes": 0}, "at least one episode"),
+        ({"episodes": 2.5}, "at least one episode"),
+        ({"least": float("nan")}, "must be a mean reward"),
+        ({"least": "much"}, "must be a mean reward"),
+    ],
+)
+def test_a_warm_up_that_means_nothing_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        WarmUp(**options)  # type: ignore[arg-type]
+
+
+def test_the_callback_takes_nothing_else_for_a_warm_up(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be a WarmUp"):
+        CheckpointCallback(10, tmp_path, warm_up=lambda: True)  # type: ignore[arg-type]

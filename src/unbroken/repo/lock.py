@@ -25,11 +25,13 @@ from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, StoreError, U
 from unbroken.format import layout
 from unbroken.format.records import Lease, Worker
 from unbroken.repo import names
+from unbroken.repo.modes import make_directories, modes
 from unbroken.repo.process import Process, current, named_in
 from unbroken.repo.roots import STATE_VARIABLE
 from unbroken.repo.seal import seal, unseal
 from unbroken.store.base import ByteStore, SupportsLocalHints, SupportsLocalPath
 from unbroken.store.failure import failure
+from unbroken.store.system import System, set_mode
 from unbroken.types import Epoch
 
 PATIENCE = 60.0
@@ -139,8 +141,13 @@ class RunLock:
         if _HELD.get(path) == os.getpid():
             raise _busy(self.job, self.owner)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            wanted = modes()
+            make_directories(path.parent, wanted.directory)
+            # O_NONBLOCK: what somebody else has put there must not be waited for.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(path, flags, wanted.file)
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                set_mode(System(), descriptor, wanted.file)  # else a umask could lock the next start out
         except OSError as error:
             raise failure(error, doing="locking", path=path, key=names.LOCK) from error
         try:

@@ -21,6 +21,7 @@ from unbroken.errors import ConfigError, StoreError
 from unbroken.format import layout
 from unbroken.format.digest import digest_of
 from unbroken.repo import names
+from unbroken.repo.modes import modes
 from unbroken.store.base import ByteStore, check_prefix, children, exists
 from unbroken.store.hinted import HintedStore
 from unbroken.store.local import LocalStore
@@ -82,7 +83,7 @@ class DirectoryRoot(Root):
 
     def store(self, job: str) -> LocalStore:
         """Return the store in the run's directory."""
-        return LocalStore(_checked(self.path) / job)
+        return _local(_checked(self.path) / job)
 
     def jobs(self) -> list[str]:
         """Return the names of the directories that hold runs, sorted."""
@@ -114,7 +115,7 @@ class BucketRoot(Root):
     def store(self, job: str) -> HintedStore:
         """Return the store below the run's prefix; its hints lie on this machine."""
         here = state_directory() / f"{job}-{digest_of(self.run(job).encode())[-16:]}"
-        return HintedStore(_bucket(self.url, below=job), LocalStore(here), HINTS)
+        return HintedStore(_bucket(self.url, below=job), _local(here), HINTS)
 
     def jobs(self) -> list[str]:
         """Return the names below the prefix that hold runs, sorted."""
@@ -124,6 +125,11 @@ class BucketRoot(Root):
             for name in children(store)
             if names.is_job(name) and exists(store, f"{name}/{layout.FORMAT}")
         ]
+
+
+def _local(path: Path) -> LocalStore:
+    wanted = modes()
+    return LocalStore(path, file_mode=wanted.file, dir_mode=wanted.directory)
 
 
 def root_of(root: object, *, name: str = "root") -> Root:

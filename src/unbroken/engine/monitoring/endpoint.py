@@ -9,14 +9,43 @@ Not promised: protection. Whoever can reach the address can read the metrics; by
 from __future__ import annotations
 
 import os
+import socket
+import threading
 import weakref
-from typing import TYPE_CHECKING
+from importlib import import_module
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
+    from wsgiref.types import WSGIApplication
 
     from prometheus_client import CollectorRegistry
+
+POLL_SECONDS = 0.1
+"""How soon it sees that it is to end, for which a run waits."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False  # who reads slowly does not hold a run up at its end
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server who we are."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing: the output is the training's."""
 
 
 class Endpoint:
@@ -27,10 +56,14 @@ class Endpoint:
     """
 
     def __init__(self, registry: CollectorRegistry, *, address: str, port: int) -> None:
-        from prometheus_client import start_http_server
-
-        served: tuple[WSGIServer, Thread] = start_http_server(port, addr=address, registry=registry)
-        self._server, self._thread = served
+        library: Any = import_module("prometheus_client")  # what it says of its application is "anything"
+        app: WSGIApplication = library.make_wsgi_app(registry)
+        server = _ServerV6 if ":" in address else _Server
+        self._server = make_server(address, port, app, server, handler_class=_Quiet)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_SECONDS,), name="unbroken-endpoint", daemon=True
+        )
+        self._thread.start()
         # A worker that outlives a killed training would keep the port, and the next start could not have it.
         mine: weakref.ref[Endpoint] = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forget(mine))

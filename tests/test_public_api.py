@@ -108,6 +108,9 @@ SETTINGS = {
     "mirror_keep_last": "3",
     "monitoring": "None",
     "journal": "False",
+    "incremental": "True",
+    "validate": "True",
+    "sync_timeout": "None",
     "compression": "'auto'",
     "compression_level": "None",
 }
@@ -128,7 +131,7 @@ KEYWORD, POSITIONAL = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITION
 
 
 FACES = {
-    "sb3": ["Best", "CheckpointCallback", "Every"],
+    "sb3": ["Best", "CheckpointCallback", "Every", "WarmUp"],
     "rllib": ["Best", "EnvRunnerRecreatedWarning", "Every", "IterationLengthWarning", "checkpoints"],
     "tune": ["Best", "Every", "Pointer", "Trainable", "TrialRun", "read_pointer", "start"],
     "ray_train": ["Best", "Every", "Pointer", "TrainRun", "read_pointer", "start"],
@@ -195,7 +198,7 @@ def test_settings_and_their_defaults() -> None:
 
 
 def test_a_run_takes_every_setting_under_the_same_name_and_default() -> None:
-    assert options(unbroken.Run, POSITIONAL) == {"root": "required"}
+    assert options(unbroken.Run, POSITIONAL) == {"root": "None"}
     assert options(unbroken.Run, KEYWORD) == {**SETTINGS, "world": "None", "quiet": "False"}
 
 
@@ -276,7 +279,7 @@ def test_the_callback_is_called_as_the_one_of_stable_baselines3_and_takes_every_
     theirs = list(inspect.signature(callbacks.CheckpointCallback).parameters)
     assert list(options(CheckpointCallback, POSITIONAL)) == theirs
     # Its `save_path` is the root, its `name_prefix` the job.
-    assert options(CheckpointCallback, KEYWORD).keys() - {"config"} == SETTINGS.keys() - {"job"}
+    assert options(CheckpointCallback, KEYWORD).keys() - {"config", "warm_up"} == SETTINGS.keys() - {"job"}
 
 
 def test_options_are_given_by_keyword() -> None:
@@ -284,7 +287,7 @@ def test_options_are_given_by_keyword() -> None:
         positional = [
             p.name
             for p in inspect.signature(cls).parameters.values()
-            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty and p.name != "root"
         ]
         assert positional == [], cls
 

@@ -53,7 +53,7 @@ class Run:
     @takes_settings()
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         *,
         job: str = "",
         world: World | None = None,

@@ -101,7 +101,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             )
         self.settings = settings.overridden(environment)
         self.segment = segment
-        self.world = usual(world)
+        self.world = usual(world, self.settings)
         """The processes that train this run together; None where this one is alone."""
         self._source = source
         self.trial: WarmUpTrial | None = None
@@ -224,8 +224,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._schedule.begin(self._step, found.episodes)
         self._dispatch.progress.step(self._step)
         report = found.report(
-            versions=facts.versions, fingerprint=facts.fingerprint, seconds=self._clock() - started
-        )
+            versions=facts.versions, fingerprint=facts.fingerprint, seconds=self._clock() - started,
+            also=self.settings.says,
+        )  # fmt: skip
         run.append_history(
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
@@ -471,6 +472,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         return snapshot
 
     def _capture(self) -> Snapshot:
+        if not self.settings.incremental and isinstance(self._source, RemembersRows):
+            self._source.forget()
         snapshot = self._source.capture()
         snapshot.promises = lowered(snapshot.promises, self._dispatch.facts.inexact)
         self._finish_touching()

@@ -15,11 +15,11 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import Every
-from unbroken.engine.settings import CodecChoice, Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.settings import CODE, CodecChoice, Resume, Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -56,6 +56,9 @@ class Options(StoringOptions, total=False):
     mirror_keep_last: int
     monitoring: Monitoring | None
     journal: bool
+    incremental: bool
+    validate: bool
+    sync_timeout: float | None
 
 
 STORING = frozenset(StoringOptions.__annotations__)
@@ -64,26 +67,40 @@ OPTIONS = frozenset(Options.__annotations__)
 
 def settings_of(
     face: str,
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None,
     options: Mapping[str, object],
     *,
     job: str = "",
     known: Collection[str] = OPTIONS,
     refused: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings that a face was called with.
+    """Return the settings that a face was called with. Where code gives no root, `UNBROKEN_ROOT` or the
+    configuration file does.
 
     `refused` says of settings why this face does not take them.
 
     Raises:
-        ConfigError: there is no option of that name, it is refused here, or its value cannot be used.
+        ConfigError: there is no option of that name, it is refused here, its value cannot be used, or nothing says
+            where the run lies.
     """
     for name in options:
         if refused and name in refused:
             raise ConfigError(f"{face} takes no {name}: {refused[name]}.", hint="Leave it out.")
         if name not in known:
             raise _unknown(face, name, frozenset(known).difference(refused or ()))
-    return Settings(root=root, job=job, **options)  # type: ignore[arg-type]
+    given: dict[str, Any] = {**options, "job": job} if job else {**options}
+    if root is not None:
+        return Settings(root=root, **given)
+    from unbroken.engine.configuration.layers import root_said
+
+    said = root_said(os.environ)
+    if said is None:
+        raise ConfigError(
+            f"{face} is not told where the run lies.",
+            hint='Give a root, for example "runs", set UNBROKEN_ROOT, or write storage_path into unbroken.yaml.',
+        )
+    made = Settings(root=cast("str", said.value), **given)
+    return made.told(dict.fromkeys(given, CODE), "")
 
 
 def divided(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
@@ -101,13 +118,13 @@ def divided(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
     return options, objects
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def nearest(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str:
     """Return which of the known names was meant, an empty text where none is near.
 
     >>> nearest("keep_lst", OPTIONS)
     'keep_last'
     """
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), "")
 
 
 def _unknown(face: str, name: str, known: Collection[str]) -> ConfigError:
@@ -135,7 +152,7 @@ def takes_settings(
                 annotation=field.type,
             )
             for field in fields(Settings)
-            if field.name in known and field.name not in taken and field.name not in without
+            if field.init and field.name in known and field.name not in taken and field.name not in without
         ]
         ends = [rest] if rest.name != "options" else []
         face.__signature__ = signature.replace(parameters=[*own, *added, *ends])  # type: ignore[attr-defined]

@@ -45,6 +45,7 @@ from unbroken.types import Fidelity, worse
 SHOWN = 5
 ALLOWED = "allowed, so the run is no longer exact"
 MADE_LATER = "was made while training ran, and cannot be built from a checkpoint"
+NOT_VALIDATED = "what was restored is not compared with what was saved (validate=False)"
 LEFT_OUT = "was made while training ran, and is left out"
 _REPORTED = frozenset({"changed", "lost", "forgotten", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
@@ -136,10 +137,12 @@ def restore(
     allowed: Collection[str] = (),
     trusted: Trust = False,
     agreed: Callable[[], None] = lambda: None,
+    validate: bool = True,
 ) -> Restored:
     """Bring the live objects of `source` to the saved state, which is used up: its memory may become theirs.
 
-    `agreed` is called when all is planned and nothing touched; if it raises, nothing is.
+    `agreed` is called when all is planned and nothing touched; if it raises, nothing is. Without `validate` the
+    result is not compared with what was saved, and that is reported.
 
     Raises:
         StateMismatch: the checkpoint does not fit; every difference is listed, nothing was touched.
@@ -176,7 +179,9 @@ def restore(
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
     agreed()
     _apply(graft)
-    state = _read_back(source, saved, graft, judged)
+    state = _read_back(source, saved, graft, judged) if validate else _unread(source, saved)
+    if not validate:
+        reports = [*reports, NOT_VALIDATED]
     check_devices(now, saved, state)
     return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
 
@@ -268,6 +273,14 @@ def _spoilt(saved: Snapshot, graft: Graft) -> list[LeafDifference]:
     """Return what was taken over from `saved` and changed since: it would be compared with itself."""
     broken = saved.recheck(graft.adopted) if saved.recheck is not None else []
     return [LeafDifference(name, graft.adopted[name, i], "saved", "overwritten") for name, i in broken]
+
+
+def _unread(source: Source, saved: Snapshot) -> Snapshot:
+    """Return the state as it is, compared with nothing: of no part it is known that the run has it already."""
+    state = source.capture()
+    if isinstance(source, RemembersRows):
+        source.restored(saved, state, different=state.components.keys())
+    return state
 
 
 def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) -> Snapshot:

@@ -111,9 +111,14 @@ class Resumption:
         return list(prints.differences(saved, fingerprint, self.meta.versions, versions))
 
     def report(
-        self, *, versions: Mapping[str, str], fingerprint: Mapping[str, str], seconds: float
+        self,
+        *,
+        versions: Mapping[str, str],
+        fingerprint: Mapping[str, str],
+        seconds: float,
+        also: tuple[str, ...] = (),
     ) -> ResumeReport:
-        """Return the report; where the surroundings changed no part is exact any more."""
+        """Return the report; where the surroundings changed no part is exact any more. `also` goes into its line."""
         warnings = [f"{phrase}: {LOW_BITS}" for phrase in self._differing(versions, fingerprint)]
         if self.inexact:
             warnings.append(f"{self.inexact}; the run is no longer exact")
@@ -137,6 +142,7 @@ class Resumption:
             where=self.where,
             origin=self.origin,
             tried=self.tried,
+            also=also,
         )
 
     def history(self, report: ResumeReport, *, job: str, process: Process, time: float) -> HistoryRecord:
@@ -432,6 +438,7 @@ class Attempts:
             allowed=self.settings.allow_changed,
             trusted=trusted,
             agreed=self.council.ready,
+            validate=self.settings.validate,
         )
         return replace(
             start,

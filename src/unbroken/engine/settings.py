@@ -1,7 +1,8 @@
 """What a person can set, checked before anything happens.
 
-Precedence: defaults < code < environment. Every setting has a variable `UNBROKEN_<NAME>`, so that a
-script runs elsewhere, or under `unbroken prove`, without being edited.
+Precedence: defaults < configuration file < code < environment. Every setting has a variable `UNBROKEN_<NAME>`, so
+that a script runs elsewhere, or under `unbroken prove`, without being edited. Which came from where is decided in
+`configuration/`.
 
 Not promised: that the root can be written to. The store finds that out when the run is opened.
 """
@@ -12,9 +13,10 @@ import os
 import re
 import signal
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
@@ -30,6 +32,7 @@ Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
 WorstTier: TypeAlias = Literal["newest", "older", "rebuilt", "fresh"]
 WriterKind: TypeAlias = Literal["thread", "process"]
 CodecChoice: TypeAlias = Literal["auto", "none", "zstd", "gzip"]
+_Class = TypeVar("_Class")
 
 RESUME_WORDS = ("auto", "must", "never", "best")
 TIERS = ("newest", "older", "rebuilt", "fresh")
@@ -37,8 +40,24 @@ FORMATS = ("json", "msgpack")
 WRITERS = ("thread", "process")
 CODECS = ("auto", "none", "zstd", "gzip")
 PREFIX = "UNBROKEN_"
+CODE = "code"
+"""The origin of a value that a script has given."""
 
 
+def _noting(cls: type[_Class]) -> type[_Class]:
+    """Let instances note which of their fields they were given."""
+    bare: Callable[..., None] = cls.__init__
+
+    @wraps(bare)
+    def init(self: Settings, **given: object) -> None:
+        bare(self, **given)
+        self.told(dict.fromkeys(given, CODE), "")
+
+    cls.__init__ = init  # type: ignore[assignment]
+    return cls
+
+
+@_noting
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How one run is saved and resumed.
@@ -90,6 +109,17 @@ class Settings:
     "zstd" and "gzip" take that wherever it makes something smaller; "none" compresses nothing."""
     compression_level: int | None = None
     """Level of the codec; None for its default. zstd has 1 to 22, gzip 1 to 9."""
+    incremental: bool = True
+    """Whether of buffers only rows that are new are captured. False captures all of them at every save; what is in
+    the run already is not written twice even then."""
+    validate: bool = True
+    """Whether the state is read back after a restore and compared with what was saved."""
+    sync_timeout: float | None = None
+    """Seconds that one of several processes may keep the others waiting in a save; None for what the world says."""
+    origins: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """Where each value comes from: "code", "file:line" or a variable. Before the file is read, those given in code."""
+    config_file: str = field(init=False, repr=False, compare=False)
+    """The configuration file that was read, if one was."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
@@ -130,7 +160,9 @@ class Settings:
         object.__setattr__(self, "signals", _checked_signals(self.signals))
         if not isinstance(self.trust, bool):
             object.__setattr__(self, "trust", _checked_classes(self.trust))
-        for name in ("strict", "keep_first", "journal"):
+        if self.sync_timeout is not None:
+            check_seconds("sync_timeout", self.sync_timeout)
+        for name in ("strict", "keep_first", "journal", "incremental", "validate"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
                     f"{name} must be True or False, not {getattr(self, name)!r}.",
@@ -158,37 +190,46 @@ class Settings:
         return Every.of(self.every)
 
     @property
+    def says(self) -> tuple[str, ...]:
+        """What the line of a start says of these settings."""
+        return (f"settings from {self.config_file}",) if self.config_file else ()
+
+    @property
     def codec(self) -> Compression:
         """What `compression` and its level mean to who writes."""
         codec = {"none": BlobCodec.RAW, "gzip": BlobCodec.GZIP}.get(self.compression, BlobCodec.ZSTD)
         return Compression(codec, self.compression_level, by_speed=self.compression == "auto")
 
     def overridden(self, environment: Mapping[str, str]) -> Settings:
-        """Return these settings with those that `UNBROKEN_*` variables replace.
+        """Return these settings with what the configuration file says of those that were not given in code, and with
+        those that `UNBROKEN_*` variables replace. Once that is done, nothing but a variable changes any.
 
         Raises:
-            ConfigError: a variable cannot be read; the message names it.
+            ConfigError: the file or a variable cannot be read; the message names it.
         """
-        changed: dict[str, object] = {}
-        for name in (f.name for f in fields(self)):
-            text = environment.get(PREFIX + name.upper(), "")
-            if text:
-                changed[name] = _read(PREFIX + name.upper(), text, _READERS[name])
-        if not changed:
-            return self
-        try:
-            return replace(self, **changed)  # type: ignore[arg-type]
-        except ConfigError as error:
-            raise ConfigError(f"{self._blamed(changed)}: {error.message}", hint=error.hint) from error
+        from unbroken.engine.configuration.layers import layered
 
-    def _blamed(self, changed: Mapping[str, object]) -> str:
-        """Return the variable that cannot be used by itself, or all of them if each can."""
-        for name, value in changed.items():
-            try:
-                replace(self, **{name: value})  # type: ignore[arg-type]
-            except ConfigError:
-                return PREFIX + name.upper()
-        return ", ".join(PREFIX + name.upper() for name in changed)
+        return layered(self, environment)
+
+    def changed(self, **values: object) -> Settings:
+        """Return these settings with some others, as if code had given those from the start.
+
+        `dataclasses.replace` makes settings of which code has given every one, so that no file adds to them.
+        """
+        made = replace(self, **values)  # type: ignore[arg-type]
+        return made.told({**self.origins, **dict.fromkeys(values, CODE)}, self.config_file)
+
+    def forgotten(self, name: str) -> None:
+        """Let the configuration file decide about `name`, as if code had not given it."""
+        self.told(
+            {other: origin for other, origin in self.origins.items() if other != name}, self.config_file
+        )
+
+    def told(self, origins: Mapping[str, str], config_file: str) -> Settings:
+        """Return these settings themselves, with another account of where they come from."""
+        object.__setattr__(self, "origins", dict(origins))
+        object.__setattr__(self, "config_file", config_file)
+        return self
 
 
 def _job_from(root: Root) -> str:
@@ -196,19 +237,19 @@ def _job_from(root: Root) -> str:
     return name[:128] or "run"
 
 
-def _read(variable: str, text: str, reader: Callable[[str, str], object]) -> object:
-    try:
-        return reader(variable, text)
-    except ConfigError as error:
-        if variable in error.message:
-            raise
-        raise ConfigError(f"{variable}={text!r}: {error.message}", hint=error.hint) from error
-
-
 def _whole(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(
             f"{name} must be a whole number of at least {least}, not {value!r}.",
+            hint="Leave it out for the default.",
+        )
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise ConfigError where this is no number of seconds that one can wait."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ConfigError(
+            f"{name} must be a number of seconds above zero, not {value!r}.",
             hint="Leave it out for the default.",
         )
 
@@ -256,115 +297,3 @@ def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") ->
         raise ConfigError(
             f"{name} is one of {', '.join(words)}{more}, not {value!r}.", hint="Leave it out for the default."
         )
-
-
-def _text(_variable: str, text: str) -> str:
-    return text
-
-
-def _integer(variable: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(
-            f"{variable}={text!r} is not a whole number.", hint="Unset it, or give digits only."
-        ) from None
-
-
-def _seconds(variable: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(
-            f"{variable}={text!r} is not a number of seconds.", hint="Unset it, or write it as 30 or 2.5."
-        ) from None
-
-
-def _flag(variable: str, text: str) -> bool:
-    known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if text.lower() not in known:
-        raise ConfigError(f"{variable}={text!r} is neither true nor false.", hint="Use 1 or 0.")
-    return known[text.lower()]
-
-
-def _trust(variable: str, text: str) -> bool | frozenset[str]:
-    return _names(variable, text) if "." in text else _flag(variable, text)
-
-
-def _monitoring(_variable: str, text: str) -> Monitoring:
-    return Monitoring.parse(text)
-
-
-def _names(_variable: str, text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())
-
-
-def _resume(variable: str, text: str) -> str | int:
-    return text if text in RESUME_WORDS else _integer(variable, text)
-
-
-def _best(variable: str, text: str) -> Best:
-    metric, _, mode = text.partition(":")
-    if mode == "min":
-        return Best(metric, "min")
-    if mode in ("", "max"):
-        return Best(metric)
-    raise ConfigError(f"{variable}={text!r} is no metric.", hint="Write metric:max or metric:min.")
-
-
-_INTERVALS: dict[str, Callable[[str], object]] = {
-    "steps": int,
-    "seconds": float,
-    "episodes": int,
-    "max_loss": str.strip,
-    "max_overhead": float,
-}
-
-
-def _every(variable: str, text: str) -> Every:
-    parts: dict[str, object] = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if not value:
-            name, value = "steps", name
-        reader = _INTERVALS.get(name.strip())
-        if reader is None:
-            raise ConfigError(
-                f"{variable}={text!r} is no interval.",
-                hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
-            )
-        try:
-            parts[name.strip()] = reader(value)
-        except ValueError:
-            raise ConfigError(
-                f"{variable}={text!r}: {value!r} is not a {'whole ' if reader is int else ''}number.",
-                hint="Write it as steps=10000,seconds=300.",
-            ) from None
-    return Every(**parts)  # type: ignore[arg-type]
-
-
-_READERS: dict[str, Callable[[str, str], object]] = {
-    "root": _text,
-    "job": _text,
-    "every": _every,
-    "keep_last": _integer,
-    "best": _best,
-    "resume": _resume,
-    "worst_tier": _text,
-    "strict": _flag,
-    "allow_changed": _names,
-    "trust": _trust,
-    "keep_first": _flag,
-    "document_format": _text,
-    "staging": _integer,
-    "writer": _text,
-    "grace": _seconds,
-    "signals": _names,
-    "exit_code": _integer,
-    "mirror": _text,
-    "mirror_keep_last": _integer,
-    "monitoring": _monitoring,
-    "journal": _flag,
-    "compression": _text,
-    "compression_level": _integer,
-}

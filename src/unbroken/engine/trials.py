@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import PREFIX, Settings
@@ -31,7 +30,7 @@ def settings_of_trial(settings: Settings, environment: Mapping[str, str]) -> Set
             f"The root {root!r} is relative, and each trial runs in a directory of its own.",
             hint=f"Give an absolute path, for example {os.path.join('/shared', root)!r}, or a URL.",
         )
-    return replace(settings, root=root)
+    return settings.changed(root=root)
 
 
 def patiently(resume: Callable[[], ResumeReport], patience: float = PATIENCE) -> ResumeReport:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.engine.schedule import Every
+from unbroken.engine.settings import Settings, check_seconds
 from unbroken.errors import ConfigError
 from unbroken.repo.coordinator import Ranks
 from unbroken.state.parts import split_name
 
 REPLICATED = frozenset({"policy_weights", "target_weights", "optimizer_states", "scheduler_states"})
 """What data-parallel training keeps the same on every rank."""
+
+SYNC_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class World:
     rank: int
     size: int
     replicated: Collection[str] = REPLICATED
-    sync_timeout: float = 300.0
+    sync_timeout: float = SYNC_SECONDS
     start_timeout: float = 600.0
     agree: Callable[[bool], bool] | None = None
     origin: str = ""
@@ -67,12 +70,7 @@ class World:
                 hint=f"Write {split_name(labelled[0])[0]!r}.",
             )
         for name in ("sync_timeout", "start_timeout"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-                raise ConfigError(
-                    f"{name} must be a number of seconds above zero, not {value!r}.",
-                    hint="Leave it out for the default.",
-                )
+            check_seconds(name, getattr(self, name))
 
     @property
     def is_coordinator(self) -> bool:
@@ -114,6 +112,16 @@ def _tell(text: str) -> None:
     sys.stderr.write(f"unbroken: {text}\n")
 
 
-def usual(world: World | None) -> World | None:
-    """Return the world, None where a process is alone in it: then nothing has to be agreed on."""
-    return None if world is None or world.size == 1 else world
+def usual(world: World | None, settings: Settings) -> World | None:
+    """Return the world under these settings, None where a process is alone in it: then nothing has to be agreed on.
+
+    A `sync_timeout` of the settings takes the place of the world's, but one in the configuration file does not
+    where the script has given the world one.
+    """
+    if world is None or world.size == 1:
+        return None
+    wanted = settings.sync_timeout
+    in_file = settings.origins.get("sync_timeout", "").startswith(f"{settings.config_file}:")
+    if wanted is None or (in_file and settings.config_file and world.sync_timeout != SYNC_SECONDS):
+        return world
+    return replace(world, sync_timeout=wanted)

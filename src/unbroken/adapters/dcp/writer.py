@@ -75,7 +75,7 @@ class StorageWriter(_StorageWriter):
     @takes_settings(known=STORING)
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         *,
         step: int | None = None,
         job: str = "",

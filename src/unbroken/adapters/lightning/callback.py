@@ -16,6 +16,7 @@ from unbroken.adapters.lightning.session import Session
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every
+from unbroken.engine.world import SYNC_SECONDS
 from unbroken.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,11 +66,10 @@ class CheckpointCallback(Callback):
     @takes_settings()
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         *,
         job: str = "",
         replicated: Collection[str] | None = None,
-        sync_timeout: float = 300.0,
         start_timeout: float = 600.0,
         **options: Unpack[Options],
     ) -> None:
@@ -80,7 +80,9 @@ class CheckpointCallback(Callback):
                 hint="Use Every(steps=…) or Every(seconds=…).",
             )
         self._session: Session | None = None
-        self._meeting = Meeting(replicated=replicated, sync_timeout=sync_timeout, start_timeout=start_timeout)
+        # The settings have the last word on it in the world; this is for the meeting before.
+        seconds = options.get("sync_timeout") or SYNC_SECONDS
+        self._meeting = Meeting(replicated=replicated, sync_timeout=seconds, start_timeout=start_timeout)
         self._settings = settings_of("CheckpointCallback", root, options, job=job)
 
     @property

@@ -29,12 +29,13 @@ from unbroken.adapters.ray_train.world import context, root_in_storage, world
 from unbroken.capture.process_group import STEP_SECONDS
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
+from unbroken.engine.configuration.layers import root_said
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.settings import PREFIX, Settings
+from unbroken.engine.settings import Settings
 from unbroken.engine.steps import Steps
-from unbroken.engine.world import REPLICATED, World
+from unbroken.engine.world import REPLICATED, SYNC_SECONDS, World
 from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.roots import is_url
 
@@ -52,7 +53,6 @@ def start(
     *,
     job: str = "",
     replicated: Collection[str] = REPLICATED,
-    sync_timeout: float = 300.0,
     start_timeout: float = 600.0,
     step_timeout: float = STEP_SECONDS,
     quiet: bool = False,
@@ -75,12 +75,13 @@ def start(
     """
     here = context()
     name = str(here.get_experiment_name() or "")
+    said = root_said(os.environ) if root is None else None
     if root is None:
         if is_made_up(name) and here.get_world_rank() == 0 and not quiet:
             sys.stderr.write(f"unbroken: {_NO_NAME}\n")
         job = job or job_name(name)
-        # Where the variable takes its place, Ray's storage is not asked: there may be none.
-        root = os.environ.get(f"{PREFIX}ROOT") or root_in_storage()
+        # Where something else says it, Ray's storage is not asked: there may be none.
+        root = root_in_storage() if said is None else None
     elif name and not is_made_up(name):
         job = job or job_name(name)
     options, objects = divided(objects)
@@ -88,7 +89,6 @@ def start(
     run = TrainRun(
         checked_root(settings.overridden(os.environ)),
         replicated=replicated,
-        sync_timeout=sync_timeout,
         start_timeout=start_timeout,
         step_timeout=step_timeout,
         quiet=quiet,
@@ -134,7 +134,6 @@ class TrainRun:
         settings: Settings,
         *,
         replicated: Collection[str],
-        sync_timeout: float,
         start_timeout: float,
         step_timeout: float,
         quiet: bool,
@@ -153,7 +152,7 @@ class TrainRun:
             world,
             settings.interval,
             replicated=replicated,
-            sync_timeout=sync_timeout,
+            sync_timeout=settings.sync_timeout or SYNC_SECONDS,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
         )

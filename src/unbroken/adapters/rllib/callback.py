@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -12,6 +11,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from unbroken.adapters.rllib.session import Session
 from unbroken.adapters.rllib.supported import check_supported
 from unbroken.adapters.rllib.trial import trial_of
+from unbroken.engine.configuration.layers import from_file
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
@@ -60,7 +60,7 @@ class CheckpointCallback(RLlibCallback):
         trial = trial_of(algorithm)
         if trial:
             settings = settings_of_trial(settings, os.environ)
-            settings = replace(settings, job=f"{settings.job}-{trial}")
+            settings = settings.changed(job=f"{settings.job}-{trial}")
         session = Session(algorithm, settings)
         session.open()
         self.session = session
@@ -104,7 +104,7 @@ def _name_agents(episode: Any) -> None:
 
 @takes_settings()
 def checkpoints(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     job: str = "",
     **options: Unpack[Options],
@@ -121,6 +121,7 @@ def checkpoints(
     >>> import unbroken.rllib
     >>> config.callbacks(unbroken.rllib.checkpoints("runs/ppo", every=10_000))  # doctest: +SKIP
     """
-    settings = settings_of("checkpoints", root, options, job=job)
-    # Env runners in other processes get it by value: nothing there knows this name.
+    # The file lies beside the script, and an Algorithm may be built on another machine.
+    settings = from_file(settings_of("checkpoints", root, options, job=job), os.environ)
+    # Env runners and trials in other processes get it by value: nothing there knows this name.
     return type("Checkpoints", (CheckpointCallback,), {"settings": settings, "__module__": __name__})

@@ -115,7 +115,8 @@ class Session:
             self._traffic.remember()
         self._source.restored_all()
         self._engine = engine
-        self.report = replace(report, also=(f"iteration {algorithm.training_iteration:,}", *self._dropped()))
+        iteration = f"iteration {algorithm.training_iteration:,}"
+        self.report = replace(report, also=(iteration, *report.also, *self._dropped()))
         if report.finished:
             self._saved_end = report.step
         _say(self.report.text)

@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from unbroken.adapters.sb3.session import Session
 from unbroken.adapters.sb3.warm_up import WarmUp
+from unbroken.engine.configuration.layers import root_said
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
@@ -19,6 +20,9 @@ from unbroken.repo.roots import root_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+PREFIX = "rl_model"
+"""What SB3's own callback calls a run that is given no name."""
 
 
 class CheckpointCallback(BaseCallback):
@@ -66,7 +70,7 @@ class CheckpointCallback(BaseCallback):
         self,
         save_freq: int | None = None,
         save_path: str | os.PathLike[str] = "",
-        name_prefix: str = "rl_model",
+        name_prefix: str = PREFIX,
         save_replay_buffer: bool = False,  # noqa: FBT001, FBT002 - the arguments of SB3's own callback
         save_vecnormalize: bool = False,  # noqa: FBT001, FBT002
         verbose: int = 0,
@@ -85,11 +89,13 @@ class CheckpointCallback(BaseCallback):
         self.save_freq = save_freq
         self._warm_up = _checked(warm_up)
         self._session: Session | None = None
-        if config is None and (save_path or not os.environ.get("UNBROKEN_ROOT")):
+        if config is None and (save_path or root_said(os.environ) is None):
             root_of(save_path, name="save_path")
         self._settings = config or settings_of(
-            "CheckpointCallback", save_path or os.environ["UNBROKEN_ROOT"], options, job=name_prefix
+            "CheckpointCallback", save_path or None, options, job=name_prefix
         )
+        if name_prefix == PREFIX and config is None:
+            self._settings.forgotten("job")  # SB3's own word for it, which nobody has said
 
     @property
     def report(self) -> ResumeReport | None:

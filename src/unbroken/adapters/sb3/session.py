@@ -167,7 +167,7 @@ class Session:
         self._evaluations = Evaluations(model, root)
         position = Position.from_record(source.position)
         if not report.restored:
-            report = replace(report, also=often)
+            report = replace(report, also=(*report.also, *often))
         elif position.kind == END and wanted > model.num_timesteps:
             report = replace(report, goes_on_to=wanted)
         self.report = report
@@ -257,10 +257,10 @@ class Session:
         if called_every_step(root, self._ours):
             steps = calls * n_envs
             said = (f"save_freq={calls:,} is every {steps:,} steps of {n_envs} environments",)
-            return replace(self._settings, every=Every(steps=steps)), said if n_envs > 1 else ()
+            return self._settings.changed(every=Every(steps=steps)), said if n_envs > 1 else ()
         # Below an event callback a call is an event, and nobody knows how many steps that is.
         self._every_calls = calls
-        return replace(self._settings, every=Every(steps=NEVER)), (f"saves every {calls:,} events",)
+        return self._settings.changed(every=Every(steps=NEVER)), (f"saves every {calls:,} events",)
 
     def _account_for_workers(self, engine: CheckpointEngine, environments: Sequence[Environment]) -> None:
         repository = Repository.open(engine.settings.root, engine.settings.job)

@@ -44,7 +44,7 @@ REFUSED = {"resume": "a trial goes on from what Tune gives it, and from what its
 
 @takes_settings(without=REFUSED)
 def start(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     config: Mapping[str, Any],
     trial: str = "",

@@ -65,7 +65,7 @@ class Trainable(tune.Trainable):
     @takes_settings(without=REFUSED)
     def start(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         *,
         trial: str = "",
         hold: int = HOLD,

@@ -122,12 +122,12 @@ class Trial:
         source = self.tracked.source()
         source.hyperparameters_win = origin is not None
         # What is asked for strictly is what a person has changed, and not what a scheduler has chosen.
-        settings = self.settings if origin is None else replace(self.settings, strict=False)
+        settings = self.settings if origin is None else self.settings.changed(strict=False)
         engine = CheckpointEngine(source, settings, environment={})
         report = patiently(partial(engine.resume, origin=origin), self._patience)
         self._engine = engine
         asides = [aside] if aside else []
-        report = replace(report, also=(*asides, *_asides(report, pointer, self.settings.job)))
+        report = replace(report, also=(*asides, *report.also, *_asides(report, pointer, self.settings.job)))
         if not self._quiet:
             sys.stderr.write((report.line if origin is not None else report.text) + "\n")
         return report

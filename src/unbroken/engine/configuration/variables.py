@@ -1,0 +1,173 @@
+"""How each `UNBROKEN_*` variable is read.
+
+Invariant: every setting has a reader; what it cannot read is a ConfigError that names the variable.
+
+Not promised: that a value can be used. Settings check that themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.options import nearest
+from unbroken.engine.schedule import Every
+from unbroken.engine.settings import PREFIX, RESUME_WORDS
+from unbroken.errors import ConfigError
+from unbroken.repo.retention import Best
+
+CONFIG = f"{PREFIX}CONFIG"
+_OTHERS = frozenset({"CONFIG", "KEY", "PROGRESS", "STATE_DIR"})
+"""Variables that are no settings."""
+
+
+def read_variables(environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings that variables give; an empty variable says nothing.
+
+    Raises:
+        ConfigError: a variable cannot be read, or has nearly the name of one.
+    """
+    for variable in environment:
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or name in READERS or name.upper() in _OTHERS:
+            continue
+        if near := nearest(name, READERS, cutoff=NEAR):
+            raise ConfigError(
+                f"{variable} is no setting.", hint=f"Did you mean {PREFIX}{near.upper()}? Else unset it."
+            )
+    found: dict[str, object] = {}
+    for name, reader in READERS.items():
+        variable = PREFIX + name.upper()
+        text = environment.get(variable, "")
+        if text:
+            found[name] = _read(variable, text, reader)
+    return found
+
+
+NEAR = 0.85
+"""How much the name of a variable resembles that of a setting before it is taken for a slip. Others may have
+variables that begin as ours do."""
+
+
+def _read(variable: str, text: str, reader: Callable[[str, str], object]) -> object:
+    try:
+        return reader(variable, text)
+    except ConfigError as error:
+        if variable in error.message:
+            raise
+        raise ConfigError(f"{variable}={text!r}: {error.message}", hint=error.hint) from error
+
+
+def _text(_variable: str, text: str) -> str:
+    return text
+
+
+def _integer(variable: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(
+            f"{variable}={text!r} is not a whole number.", hint="Unset it, or give digits only."
+        ) from None
+
+
+def _seconds(variable: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"{variable}={text!r} is not a number of seconds.", hint="Unset it, or write it as 30 or 2.5."
+        ) from None
+
+
+def _flag(variable: str, text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in known:
+        raise ConfigError(f"{variable}={text!r} is neither true nor false.", hint="Use 1 or 0.")
+    return known[text.lower()]
+
+
+def _trust(variable: str, text: str) -> bool | frozenset[str]:
+    return _names(variable, text) if "." in text else _flag(variable, text)
+
+
+def _monitoring(_variable: str, text: str) -> Monitoring:
+    return Monitoring.parse(text)
+
+
+def _names(_variable: str, text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _resume(variable: str, text: str) -> str | int:
+    return text if text in RESUME_WORDS else _integer(variable, text)
+
+
+def _best(variable: str, text: str) -> Best:
+    metric, _, mode = text.partition(":")
+    if mode == "min":
+        return Best(metric, "min")
+    if mode in ("", "max"):
+        return Best(metric)
+    raise ConfigError(f"{variable}={text!r} is no metric.", hint="Write metric:max or metric:min.")
+
+
+_INTERVALS: dict[str, Callable[[str], object]] = {
+    "steps": int,
+    "seconds": float,
+    "episodes": int,
+    "max_loss": str.strip,
+    "max_overhead": float,
+}
+
+
+def _every(variable: str, text: str) -> Every:
+    parts: dict[str, object] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if not value:
+            name, value = "steps", name
+        reader = _INTERVALS.get(name.strip())
+        if reader is None:
+            raise ConfigError(
+                f"{variable}={text!r} is no interval.",
+                hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
+            )
+        try:
+            parts[name.strip()] = reader(value)
+        except ValueError:
+            raise ConfigError(
+                f"{variable}={text!r}: {value!r} is not a {'whole ' if reader is int else ''}number.",
+                hint="Write it as steps=10000,seconds=300.",
+            ) from None
+    return Every(**parts)  # type: ignore[arg-type]
+
+
+READERS: dict[str, Callable[[str, str], object]] = {
+    "root": _text,
+    "job": _text,
+    "every": _every,
+    "keep_last": _integer,
+    "best": _best,
+    "resume": _resume,
+    "worst_tier": _text,
+    "strict": _flag,
+    "allow_changed": _names,
+    "trust": _trust,
+    "keep_first": _flag,
+    "document_format": _text,
+    "staging": _integer,
+    "writer": _text,
+    "grace": _seconds,
+    "signals": _names,
+    "exit_code": _integer,
+    "mirror": _text,
+    "mirror_keep_last": _integer,
+    "monitoring": _monitoring,
+    "journal": _flag,
+    "compression": _text,
+    "compression_level": _integer,
+    "incremental": _flag,
+    "validate": _flag,
+    "sync_timeout": _seconds,
+}

@@ -1,0 +1,367 @@
+"""`unbroken.yaml`: each key does what it says, or the file is refused with the line of the key."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import unbroken
+from unbroken.engine.configuration import model
+from unbroken.engine.configuration.layers import effective
+from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.options import OPTIONS, settings_of
+from unbroken.engine.schedule import DEFAULT_EVERY, Every
+from unbroken.engine.settings import Settings
+from unbroken.engine.world import World, usual
+from unbroken.errors import ConfigError
+from unbroken.format.compression import BlobCodec, Compression
+from unbroken.repo.retention import Best
+
+SEED = """\
+# checkpoint_config.yaml
+checkpoint:
+  save_every_n_steps: 1000
+  save_every_n_episodes: 10
+  save_every_n_hours: 1
+
+  storage_path: "/shared/checkpoints/nemo_gym"
+  max_checkpoints: 10
+  checkpoint_format: "ray_distributed"
+
+  serialization:
+    format: "json_pickle_hybrid"
+    compression: "zstd"
+    compression_level: 3
+
+  distributed:
+    coordinator_rank: 0
+    sync_timeout: 300
+    incremental_save: true
+
+  recovery:
+    auto_resume: true
+    resume_if_exists: true
+    validate_state: true
+"""
+SETTINGS = ["root", "job", *sorted(OPTIONS)]
+
+
+def under(path: Path, text: str, **variables: str) -> Settings:
+    """Return the settings of a script that gives none, under a file of this text."""
+    file = path / "unbroken.yaml"
+    file.write_text(text)
+    return effective({"UNBROKEN_CONFIG": str(file), **variables})
+
+
+def test_the_file_of_the_paper_is_taken_as_it_stands(tmp_path: Path) -> None:
+    settings = under(tmp_path, SEED)
+    assert settings == Settings(
+        root="/shared/checkpoints/nemo_gym",
+        every=Every(steps=1000, episodes=10, seconds=3600),
+        keep_last=10,
+        document_format="json",
+        compression="zstd",
+        compression_level=3,
+        sync_timeout=300,
+        incremental=True,
+        resume="auto",
+        validate=True,
+    )
+    assert settings.codec == Compression(BlobCodec.ZSTD, 3, by_speed=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [
+        ("save_every_n_steps: 500", {"every": Every(steps=500)}),
+        ("save_every_n_episodes: 7", {"every": Every(episodes=7)}),
+        ("save_every_n_hours: 0.5", {"every": Every(seconds=1800)}),
+        ("storage_path: elsewhere", {"root": "elsewhere"}),
+        ("max_checkpoints: 2", {"keep_last": 2}),
+        ("checkpoint_format: local_filesystem", {}),
+        ("serialization: {format: messagepack}", {"document_format": "msgpack"}),
+        ("serialization: {compression: none}", {"compression": "none"}),
+        ("serialization: {compression: gzip, compression_level: 9}", {"compression": "gzip", "compression_level": 9}),
+        ("distributed: {coordinator_rank: 0}", {}),
+        ("distributed: {sync_timeout: 20.5}", {"sync_timeout": 20.5}),
+        ("distributed: {incremental_save: false}", {"incremental": False}),
+        ("recovery: {auto_resume: false}", {"resume": "never"}),
+        ("recovery: {resume_if_exists: false}", {"resume": "never"}),
+        ("recovery: {validate_state: false}", {"validate": False}),
+        ("root: elsewhere", {"root": "elsewhere"}),
+        ("job: dqn", {"job": "dqn"}),
+        ("every: 500", {"every": Every(steps=500)}),
+        ("every: {max_loss: 1h, max_overhead: 0.5}", {"every": Every(max_loss="1h", max_overhead=0.5)}),
+        ('every: "steps=5,seconds=6"', {"every": Every(steps=5, seconds=6)}),
+        ("keep_last: 3", {"keep_last": 3}),
+        ("best: loss:min", {"best": Best("loss", "min")}),
+        ("best: {metric: eval/mean_reward}", {"best": Best("eval/mean_reward")}),
+        ("resume: must", {"resume": "must"}),
+        ("resume: 400", {"resume": 400}),
+        ("worst_tier: older", {"worst_tier": "older"}),
+        ("strict: true", {"strict": True}),
+        ("allow_changed: [n_envs, gamma]", {"allow_changed": {"n_envs", "gamma"}}),
+        ("trust: true", {"trust": True}),
+        ("trust: [my.Class]", {"trust": {"my.Class"}}),
+        ("keep_first: true", {"keep_first": True}),
+        ("document_format: msgpack", {"document_format": "msgpack"}),
+        ("staging: 4096", {"staging": 4096}),
+        ("writer: process", {"writer": "process"}),
+        ("grace: 2.5", {"grace": 2.5}),
+        ("signals: [SIGTERM]", {"signals": ("SIGTERM",)}),
+        ("signals: []", {"signals": ()}),
+        ("exit_code: 3", {"exit_code": 3}),
+        ("mirror: /backup", {"mirror": "/backup"}),
+        ("mirror_keep_last: 9", {"mirror_keep_last": 9}),
+        ("monitoring: {port: 9109}", {"monitoring": Monitoring(port=9109)}),
+        ("monitoring: textfile=/m/run.prom", {"monitoring": Monitoring(textfile="/m/run.prom")}),
+        ("journal: true", {"journal": True}),
+        ("compression: gzip", {"compression": "gzip"}),
+        ("compression_level: 7", {"compression_level": 7}),
+        ("incremental: false", {"incremental": False}),
+        ("validate: false", {"validate": False}),
+        ("sync_timeout: 60", {"sync_timeout": 60}),
+    ],
+)  # fmt: skip
+def test_each_key_says_its_setting(tmp_path: Path, key: str, changed: dict[str, object]) -> None:
+    (tmp_path / "unbroken.yaml").write_text(f"checkpoint:\n  {key}\n")
+    bare = Settings(root="runs")
+    for name in changed:
+        bare.forgotten(name)
+    found = bare.overridden({"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml")})
+    assert found == replace(Settings(root="runs"), **changed)  # type: ignore[arg-type]
+    for name in changed:
+        assert found.origins[name] == f"{tmp_path}/unbroken.yaml:2"
+
+
+def test_every_setting_has_a_key_of_its_name() -> None:
+    keys = {field.alias or name for name, field in model.Checkpoint.model_fields.items()}
+    assert keys >= set(SETTINGS)
+    assert set(model.MEANS.values()) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("checkpoints: {}", 1, r"the file has no key 'checkpoints'\. Did you mean checkpoint\?"),
+        ("checkpoint:\n  max_checkpoint: 3", 2, r"'max_checkpoint'\. Did you mean max_checkpoints\?"),
+        ("checkpoint:\n  keep_lst: 3", 2, r"'keep_lst'\. Did you mean keep_last\?"),
+        ("checkpoint:\n  xyzzy: 3", 2, r"There are: allow_changed, "),
+        (
+            "checkpoint:\n  serialization:\n    compresion: zstd",
+            3,
+            r"checkpoint.serialization has no key 'compresion'\. Did you mean compression\?",
+        ),
+        ("checkpoint:\n  recovery:\n    auto_resum: true", 3, r"Did you mean auto_resume\?"),
+        ("checkpoint:\n  every:\n    step: 5", 3, r"Did you mean steps\?"),
+        ("checkpoint:\n  max_checkpoints: '3'", 2, "max_checkpoints should be a valid integer, and '3' is not"),
+        ("checkpoint:\n  max_checkpoints: 0", 2, "max_checkpoints should be greater than or equal to 1"),
+        ("checkpoint:\n  max_checkpoints: true", 2, "max_checkpoints should be a valid integer"),
+        ("checkpoint:\n  save_every_n_steps: many", 2, "save_every_n_steps should be a valid integer"),
+        ("checkpoint:\n  save_every_n_hours: -1", 2, "save_every_n_hours should be greater than 0"),
+        ("checkpoint:\n  serialization:\n    compression: lzma", 3, "should be 'auto', 'none', 'zstd' or 'gzip'"),
+        ("checkpoint:\n  recovery:\n    auto_resume: 1", 3, "auto_resume should be a valid boolean"),
+        ("checkpoint:\n  keep_last:", 2, "keep_last has no value"),
+        ("checkpoint:\n  distributed:\n    coordinator_rank: 1", 3, "rank 1 cannot be the coordinator"),
+        ("checkpoint:\n  storage_path: a\n  root: a", 3, "root and storage_path both say root"),
+        ("checkpoint:\n  max_checkpoints: 3\n  keep_last: 3", 3, "keep_last and max_checkpoints both say"),
+        ("checkpoint:\n  every: 5\n  save_every_n_steps: 5", 3, "save_every_n_steps and every both say every"),
+        ("checkpoint:\n  keep_last: 3\n  keep_last: 4", 3, "keep_last stands here for the second time, first on line 2"),
+        (
+            "checkpoint:\n  recovery:\n    auto_resume: true\n    resume_if_exists: false",
+            4,
+            "auto_resume and resume_if_exists contradict each other",
+        ),
+        ("checkpoint:\n  recovery:\n    auto_resume: true\n  resume: must", 4, "both say resume"),
+        ("checkpoint:\n  checkpoint_format: ray_distributed\n  storage_path: runs", 2, "each worker would"),
+        (
+            "checkpoint:\n  checkpoint_format: local_filesystem\n  storage_path: s3://bucket/runs",
+            2,
+            "local_filesystem, and the root is s3://bucket/runs",
+        ),
+        ("checkpoint:\n  serialization:\n    compression: gzip\n    compression_level: 12", None, "gzip has no level 12"),
+        ("checkpoint:\n  compression: none\n  compression_level: 2", None, "has no compression_level"),
+        ("checkpoint:\n  resume: best", 2, "needs a metric"),
+        ("checkpoint:\n  job: ../up", 2, "up"),
+        ("checkpoint:\n  monitoring: {}", 2, "no place"),
+        ("checkpoint:\n  every: hours=2", 2, "is no interval"),
+        ("checkpoint: [", 2, "is no YAML"),
+        ("checkpoint:\n\tjob: a", 2, "is no YAML"),
+        ("checkpoint: &a\n  every: *a", 2, "aliases have no place here"),
+        ("checkpoint: !!python/object/apply:os.abort []", 1, "checkpoint should be a valid dictionary"),
+        ("checkpoint:\n  job: !!python/name:os.abort", 2, "cannot be read"),
+        ("- a", 1, "begins with"),
+        ("checkpoint: 5", 1, "checkpoint should be a valid dictionary"),
+        ("a: {b: {c: {d: {e: {f: {g: {h: {i: {j: 1}}}}}}}}}", 1, "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_with_its_line(
+    tmp_path: Path, text: str, line: int | None, says: str
+) -> None:
+    where = f"{tmp_path}/unbroken.yaml" + ("" if line is None or "begins with" in says else f":{line}:")
+    with pytest.raises(ConfigError, match=says) as raised:
+        under(tmp_path, text + "\n")
+    assert str(raised.value).startswith(where)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "checkpoint:\n", "checkpoint: {}\n"])
+def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
+    assert under(tmp_path, text) == Settings(root=".")
+
+
+def test_a_file_that_is_named_and_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"UNBROKEN_CONFIG=.*there is no such file"):
+        effective({"UNBROKEN_CONFIG": str(tmp_path / "none.yaml")})
+
+
+def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "unbroken.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"unbroken\.yaml cannot be read"):
+        effective({"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml")})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        effective({"UNBROKEN_CONFIG": str(tmp_path)})
+
+
+def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too long"):
+        under(tmp_path, "# " + "x" * (1 << 20))
+
+
+def test_the_file_of_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Settings(root="runs").overridden({}).keep_last == 5
+    (tmp_path / "unbroken.yaml").write_text("checkpoint: {keep_last: 2}\n")
+    found = Settings(root="runs").overridden({})
+    assert (found.keep_last, found.config_file) == (2, "unbroken.yaml")
+    assert found.says == ("settings from unbroken.yaml",)
+
+
+FILE = "checkpoint: {keep_last: 2, strict: true, grace: 1.0, job: filed}\n"
+
+
+def test_defaults_yield_to_the_file_the_file_to_code_and_code_to_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "unbroken.yaml").write_text(FILE)
+    environment = {"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml"), "UNBROKEN_GRACE": "3"}
+    found = Settings(root="runs", strict=False, grace=2.0).overridden(environment)
+    assert (found.keep_first, found.keep_last, found.strict, found.grace) == (False, 2, False, 3.0)
+    of = {
+        name: found.origins[name].rpartition("/")[2]
+        for name in ("keep_first", "keep_last", "strict", "grace")
+    }
+    assert of == {
+        "keep_first": "default", "keep_last": "unbroken.yaml:1", "strict": "code", "grace": "UNBROKEN_GRACE",
+    }  # fmt: skip
+
+
+def test_what_is_given_in_code_wins_even_where_it_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "unbroken.yaml").write_text(FILE)
+    environment = {"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml")}
+    assert Settings(root="runs", keep_last=5).overridden(environment).keep_last == 5
+    assert Settings(root="runs").changed(keep_last=5).overridden(environment).keep_last == 5
+    assert Settings(root="runs").changed(strict=False).overridden(environment).keep_last == 2
+
+
+def test_settings_that_have_met_the_file_meet_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial asks the environment first, and its engine is given none."""
+    (tmp_path / "unbroken.yaml").write_text(FILE)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "unbroken.yaml").write_text("checkpoint: {keep_last: 9, keep_first: true}\n")
+    found = Settings(root="runs").overridden({"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml")})
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for settings in (found, pickle.loads(pickle.dumps(found)), found.changed(exit_code=3)):
+        again = settings.overridden({"UNBROKEN_STAGING": "8"})
+        assert (again.keep_last, again.keep_first, again.staging) == (2, False, 8)
+        assert (again.origins["staging"], again.config_file) == (
+            "UNBROKEN_STAGING",
+            f"{tmp_path}/unbroken.yaml",
+        )
+
+
+def test_of_two_values_that_do_not_fit_both_are_blamed(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"unbroken\.yaml:2, UNBROKEN_COMPRESSION_LEVEL: gzip has no level 12"
+    ):
+        under(tmp_path, "checkpoint:\n  compression: gzip\n", UNBROKEN_COMPRESSION_LEVEL="12")
+
+
+@pytest.mark.parametrize("variable", ["UNBROKEN_KEEP_LST", "UNBROKEN_ROOTS", "UNBROKEN_RESUM"])
+def test_a_variable_with_nearly_the_name_of_a_setting_is_an_error(variable: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{variable} is no setting\. Did you mean UNBROKEN_"):
+        Settings(root="runs").overridden({variable: "1"})
+
+
+def test_a_variable_of_something_else_is_left_alone() -> None:
+    settings = Settings(root="runs")
+    others = {
+        "UNBROKEN_KEY": "k",
+        "UNBROKEN_STATE_DIR": "d",
+        "UNBROKEN_GYM_DIR": "g",
+        "UNBROKEN_TEST_WAIT": "1",
+    }
+    assert settings.overridden(others) is settings
+
+
+def test_a_script_may_leave_the_root_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UNBROKEN_ROOT", raising=False)
+    with pytest.raises(ConfigError, match="Run is not told where the run lies"):
+        unbroken.Run()
+    (tmp_path / "unbroken.yaml").write_text("checkpoint: {storage_path: filed/runs}\n")
+    found = unbroken.Run(keep_last=2).settings.overridden({})
+    assert (found.root, found.job, found.keep_last) == ("filed/runs", "runs", 2)
+    assert (found.origins["root"], found.origins["keep_last"]) == ("unbroken.yaml:1", "code")
+    assert settings_of("Run", "coded", {}).overridden({}).root == "coded"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "variables", "seconds"),
+    [
+        ("checkpoint: {}", {}, {}, 300.0),
+        ("checkpoint: {distributed: {sync_timeout: 20}}", {}, {}, 20.0),
+        ("checkpoint: {distributed: {sync_timeout: 20}}", {"sync_timeout": 40.0}, {}, 40.0),
+        ("checkpoint: {distributed: {sync_timeout: 20}}", {"sync_timeout": 40.0}, {"UNBROKEN_SYNC_TIMEOUT": "60"}, 60.0),
+    ],
+)  # fmt: skip
+def test_the_time_that_ranks_wait_follows_file_code_and_environment(
+    tmp_path: Path, text: str, given: Mapping[str, float], variables: Mapping[str, str], seconds: float
+) -> None:
+    settings = under(tmp_path, text + "\n", **variables)
+    world = usual(replace(World(rank=1, size=2), **given), settings)  # type: ignore[arg-type]
+    assert world is not None
+    assert (world.sync_timeout, world.ranks.sync_timeout) == (seconds, seconds)
+
+
+def test_the_schema_that_is_shipped_is_of_this_file() -> None:
+    shipped = Path(__file__).parents[2] / "schema" / "unbroken-config-1.json"
+    assert json.loads(shipped.read_text()) == model.schema()
+
+
+def test_the_schema_says_of_a_file_what_the_reader_says() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    yaml = pytest.importorskip("yaml")
+    check = jsonschema.Draft202012Validator(model.schema())
+    assert check.is_valid(yaml.safe_load(SEED))
+    assert not check.is_valid({"checkpoint": {"max_checkpoint": 3}})
+    assert not check.is_valid({"checkpoint": {"max_checkpoints": "3"}})
+
+
+def test_nothing_is_imported_for_the_file_where_there_is_none(tmp_path: Path) -> None:
+    script = (
+        "import sys, unbroken; s = unbroken.Settings(root='r').overridden({}); assert s.every is not None;"
+        " print([m for m in ('pydantic', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+    assert Settings(root="r").interval == DEFAULT_EVERY

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
 import pytest
 
+from tests.engine.children import die, in_child
+from tests.engine.runs import repository
+from tests.engine.training import POLICY, Training, engine_of, train
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
+from unbroken.engine.settings import Settings
+from unbroken.format import layout
+from unbroken.repo.lock import read_lease
+from unbroken.repo.seal import seal
 
 
 @pytest.mark.parametrize(
@@ -36,3 +50,106 @@ def test_damage_is_a_class_of_its_own_and_keeps_what_was_known() -> None:
         str(fault) == "data: commit 3: one byte is wrong (and 1 more); before that, soft: process 7 is gone"
     )
     assert with_damage(soft, ()) is soft
+
+
+def test_another_container_on_a_machine_that_goes_on_is_a_soft_fault() -> None:
+    fault = classify(Traces(known=True, same_host=False, same_kernel=True))
+    assert fault.kind is FaultKind.SOFT
+    assert "container" in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("traces", "step", "lost"),
+    [
+        (Traces(known=True), 0, None),
+        (Traces(known=True, newest_step=30), 30, None),
+        (Traces(known=True, newest_step=30), 10, 20),
+        (Traces(known=True, newest_step=30, pending_step=40), 30, 10),
+        (Traces(known=True, newest_step=30, pending_step=40, pending_segment=1), 30, None),
+        (Traces(known=True, newest_step=90, newest_segment=1), 30, None),
+        (Traces(known=True, closed=True, newest_step=30, last_step=30), 30, 0),
+        (Traces(known=True, closed=True, newest_step=30, last_step=37), 30, 7),
+        (Traces(known=True, closed=True, newest_step=30, last_step=37), 10, 27),
+    ],
+)
+def test_steps_are_lost_as_far_as_there_is_word_of_them(traces: Traces, step: int, lost: int | None) -> None:
+    assert traces.lost(0, step) == lost
+
+
+def lease(root: Path, **other: str) -> None:
+    """Let the lease name the owner as another machine, another boot or another process would have it."""
+    store = repository(root).store
+    record = read_lease(store)
+    assert record is not None
+    store.put(layout.LEASE, seal(msgspec.structs.replace(record, **other)))
+
+
+def killed(root: Path) -> None:
+    def body() -> None:
+        training = Training()
+        engine = engine_of(training, root)
+        engine.resume()
+        train(engine, training, start=0, until=15)
+        die()
+
+    assert in_child(body) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("other", "kind", "word"),
+    [
+        ({}, FaultKind.SOFT, "gone without closing"),
+        ({"boot_id": "0f0f"}, FaultKind.HARD, "the host restarted"),
+        ({"host": "elsewhere", "boot_id": "0f0f"}, FaultKind.HARD, "on elsewhere"),
+        ({"host": "pod-7"}, FaultKind.SOFT, "container"),
+    ],
+    ids=["killed", "restarted", "another machine", "another container"],
+)
+def test_a_killed_process_is_told_by_machine_and_boot(
+    tmp_path: Path, other: dict[str, str], kind: FaultKind, word: str
+) -> None:
+    killed(tmp_path)
+    lease(tmp_path, **other)
+    with engine_of(Training(), tmp_path) as engine:
+        report = engine.resume()
+    assert (report.fault.kind, report.step) == (kind, 10)
+    assert word in report.fault.detail
+
+
+def test_who_was_killed_after_saying_that_it_ended_has_ended(tmp_path: Path) -> None:
+    killed(tmp_path)
+    left = read_lease(repository(tmp_path).store)
+    assert left is not None
+
+    def body() -> None:
+        engine = engine_of(Training(), tmp_path)
+        engine.resume()
+        kept = read_lease(repository(tmp_path).store)
+        engine.close()
+        assert kept is not None
+        repository(tmp_path).store.put(layout.LEASE, seal(kept))  # as if it had not come to deleting it
+        die()
+
+    assert in_child(body) == -signal.SIGKILL
+    with engine_of(Training(), tmp_path) as engine:
+        assert engine.resume().fault.kind is FaultKind.CLEAN
+
+
+def test_a_process_that_was_killed_while_it_restored_was_killed(tmp_path: Path) -> None:
+    with engine_of(Training(), tmp_path) as engine:
+        engine.resume()
+
+    class Fatal(GraftSource):
+        def plan(self, *_: object, **__: object) -> NoReturn:
+            die()
+            raise AssertionError
+
+    def body() -> None:
+        settings = Settings(root=tmp_path, job="run")
+        source = Fatal({"training": Training()}, policy_of_loaded(POLICY))
+        CheckpointEngine(source, settings, environment={}).resume()
+
+    assert in_child(body) == -signal.SIGKILL
+    with engine_of(Training(), tmp_path) as engine:
+        report = engine.resume()
+    assert (report.fault.kind, report.step) == (FaultKind.SOFT, 0)

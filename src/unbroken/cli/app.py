@@ -10,7 +10,22 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli import copy, demo, diff, du, export, gym, key, ls, prove, prune, show, verify
+from unbroken.cli import (
+    copy,
+    demo,
+    diff,
+    doctor,
+    du,
+    export,
+    gym,
+    history,
+    key,
+    ls,
+    prove,
+    prune,
+    show,
+    verify,
+)
 from unbroken.cli.guard import EXIT_PIPE, guarded
 
 app = typer.Typer(
@@ -25,6 +40,8 @@ app = typer.Typer(
 app.command("ls")(guarded(ls.ls))
 app.command("show")(guarded(show.show))
 app.command("verify")(guarded(verify.verify))
+app.command("doctor")(guarded(doctor.doctor))
+app.command("history")(guarded(history.history))
 app.command("diff")(guarded(diff.diff))
 app.command("du")(guarded(du.du))
 app.command("prune")(guarded(prune.prune))

@@ -32,6 +32,8 @@ def read_traces(repository: Repository, process: Process) -> Traces:
         pending = None  # torn by a fault of the disk; the commits tell what can be used
     ended = last if last is not None and last.event == "end" and _is_of(last, lease) else None
     owner = lease or last
+    if pending is not None and owner is not None and named_in(pending) != named_in(owner):
+        pending = None  # of a process before the last one, which has saved nothing since
     newest = commits[0] if commits else None
     return Traces(
         known=owner is not None or newest is not None,

@@ -1,0 +1,71 @@
+"""The starts and ends of a run, as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unbroken.format.records import HistoryRecord
+from unbroken.report.quantity import moment, number, seconds
+from unbroken.report.table import Cell, Column, Table
+
+COLUMNS = (
+    Column("when"),
+    Column("event"),
+    Column("last ended"),
+    Column("tier"),
+    Column("step", numeric=True),
+    Column("steps lost", numeric=True),
+    Column("recovered in", numeric=True),
+    Column("process"),
+    Column("why"),
+)
+UNKNOWN = "not known"
+
+
+def history_table(records: Sequence[HistoryRecord]) -> Table:
+    """Return one line for each start and each end, oldest first."""
+    table = Table(COLUMNS)
+    for record in records:
+        process = f"{record.pid} on {record.host}"
+        why = "; ".join(line.replace("\n", " ") for line in [*record.reasons, *_changed(record)])
+        if record.event == "start":
+            table.add(
+                moment(record.time), "start", record.fault or "first start", record.tier, number(record.step),
+                _lost(record), seconds(record.seconds), process, why,
+            )  # fmt: skip
+        elif record.event == "end":
+            table.add(moment(record.time), "end", "", "", number(record.step), "", "", process, why)
+        else:
+            table.add(moment(record.time), Cell("refused", "bad"), "", "", "", "", "", process, why)
+    return table
+
+
+def history_data(records: Sequence[HistoryRecord]) -> list[dict[str, object]]:
+    """Return the same for a machine; what is not known is null."""
+    return [
+        {
+            "time": record.time,
+            "event": record.event,
+            "fault": record.fault or None,
+            "tier": record.tier or None,
+            "step": None if record.event == "refused" else record.step,
+            "sequence": record.sequence or None,
+            "steps_lost": None if record.steps_lost < 0 else record.steps_lost,
+            "seconds": record.seconds if record.event == "start" else None,
+            "pid": record.pid,
+            "host": record.host,
+            "reasons": record.reasons,
+            "changes": record.changes,
+        }
+        for record in records
+    ]
+
+
+def _changed(record: HistoryRecord) -> list[str]:
+    return [f"changed: {change}" for change in record.changes]
+
+
+def _lost(record: HistoryRecord) -> str:
+    if record.tier == "fresh":
+        return ""
+    return UNKNOWN if record.steps_lost < 0 else number(record.steps_lost)

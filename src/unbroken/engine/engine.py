@@ -136,7 +136,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
         self._writer = self._dispatch.writer
-        self._preemption = Preemption(self.settings, self._requests, self._writer)
+        self.preemption = Preemption(self.settings, self._requests, self._writer)
+        """Whether a signal has told this process to end."""
         if self._speaks:
             self._dispatch.observer = observer_of(
                 self.settings, memory=lambda: self._staging.size, clock=clock, now=now
@@ -160,7 +161,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         if self._run is not None or self._closed:
             raise ConfigError("This engine has resumed already.", hint="Make one engine for each training.")
         try:
-            with self._preemption.restoring():
+            with self.preemption.restoring():
                 report = self._taken_up(step, origin)
         except Exception as error:
             self._observer.not_started(error)
@@ -259,17 +260,17 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             return False
         if self._requests.holding:
             self.release()  # before anything else: who has taken what was held works with all of this
-        if self._preemption.told and self._agreement is None:
+        if self.preemption.told and self._agreement is None:
             raise self._preempted(step, episodes, metrics)
         if self._writer.failed:
             self._raise_failure()
         self._step = step
         self._dispatch.progress.step(step)
-        reason = self._preemption.note or ("" if self._writer.busy else self._reason(step, episodes))
+        reason = self.preemption.note or ("" if self._writer.busy else self._reason(step, episodes))
         ends = False
         if self._agreement is not None:
             reason = self._agreement.reason(step, episodes, reason)
-            ends = bool(reason) and self._agreement.ends(told=bool(self._preemption.told))
+            ends = bool(reason) and self._agreement.ends(told=bool(self.preemption.told))
         if not reason:
             return False
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
@@ -279,7 +280,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
 
     def _preempted(self, step: int, episodes: int, metrics: Mapping[str, float] | None) -> BaseException:
         """Have the step saved, give everything back, and return what ends the process."""
-        told, self._step = self._preemption, step
+        told, self._step = self.preemption, step
         save = partial(self.save, step, reason=told.note, episodes=episodes, metrics=metrics, wait=True)
         told.finish(step, save=save, wait=self._finish_save, needed=step != self._newest)
         ended = told.exit()
@@ -405,7 +406,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             )
         self._handed = False
         try:
-            with self._preemption.shielded():
+            with self.preemption.shielded():
                 snapshot = self._begin_save(run, step, reason, position, episodes, metrics)
         except Exception as error:
             self._observer.not_saved(error, step=step)
@@ -557,10 +558,10 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         return self._run
 
     def _leave(self, error: BaseException | None = None) -> None:
-        self._preemption.leave(error)
+        self.preemption.leave(error)
 
     def _end(self, reason: str = "") -> None:
-        self._preemption.closing()
+        self.preemption.closing()
         lost: Exception | None = None
         try:
             self.release()
@@ -568,7 +569,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             lost = error
         self._writer.wait()
         try:
-            self._release(note=True, reason=reason or self._preemption.note)
+            self._release(note=True, reason=reason or self.preemption.note)
         except UnbrokenError as error:
             # A lost checkpoint is worse than a lost line, which stays visible as the context.
             self._writer.check(again=True)
@@ -583,11 +584,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             raise lost
 
     def _release(self, *, note: bool, reason: str = "") -> None:
-        self._preemption.closing()
+        self.preemption.closing()
         try:
             self._give_back(note=note, reason=reason)
         finally:
-            self._preemption.remove()
+            self.preemption.remove()
 
     def _give_back(self, *, note: bool, reason: str) -> None:
         run, self._run = self._run, None

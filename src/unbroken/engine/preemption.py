@@ -37,6 +37,8 @@ from unbroken.errors import Fenced, ReplicasDiffer, UnbrokenError
 
 LAST = 5.0
 """Seconds that Python has to leave a call into C after the grace."""
+LEAST = 1.0
+"""Seconds that a clean point may always take: where nobody waits for long stretches, steps are still to be waited for."""
 _GLANCE = 0.02
 
 
@@ -66,8 +68,8 @@ class Preemption:
         self.told = ""
         """What has told this process to end; empty if nothing has."""
         self._settings = settings
-        self._grace = max(settings.grace, LAST)
-        """Seconds until the clean point has to come. Also one who allows none gives the next step its time."""
+        self._grace = max(settings.grace, LEAST)
+        """Seconds until the clean point has to come."""
         self._requests = requests
         self._writer = writer
         self._phase = _Phase.IDLE
@@ -79,7 +81,9 @@ class Preemption:
         self._decided = False
         """Whether the watcher ends the process."""
         self._heard = False
-        """Whether the training knows of that."""
+        """Whether the training has been told that it does."""
+        self._is_out = False
+        """Whether what ends the process is on its way up."""
         self._inside = 0
         self._put_off = False
         """Whether something is to be raised as soon as the save that is being begun is begun."""
@@ -123,7 +127,7 @@ class Preemption:
         self.claim()
 
     def heard_from(self, who: str) -> None:
-        """The process ends because `who` says so, if nothing has told it yet."""
+        """Another has heard of it, and ends the process: `who` is a signal of which a framework knows, or a rank."""
         self.told = self.told or who
 
     def claim(self) -> bool:
@@ -180,7 +184,11 @@ class Preemption:
     def leave(self, error: BaseException | None = None) -> None:
         """Raise what ends the process, if it was told to end. `error` is that of the training, which may well come of
         the same signal: workers that have died of it."""
-        if not self.told or isinstance(error, (SystemExit, KeyboardInterrupt, Fenced, ReplicasDiffer)):
+        if (
+            not self.told
+            or self._is_out
+            or isinstance(error, (SystemExit, KeyboardInterrupt, Fenced, ReplicasDiffer))
+        ):
             return
         if error is not None:
             self._say(
@@ -189,14 +197,14 @@ class Preemption:
         raise self.exit() from error
 
     def exit(self) -> BaseException:
-        """Return what ends the process."""
-        self._heard = True
+        """Return what ends the process, to be raised."""
+        self._is_out = True
         return (
             KeyboardInterrupt() if self.told == "SIGINT" else Preempted(self._settings.exit_code, self.told)
         )
 
     def _raised(self) -> BaseException:
-        self._heard = True
+        self._is_out = True
         return KeyboardInterrupt() if self._interrupts > 1 else self.exit()
 
     def _caught(self, number: int) -> None:
@@ -216,7 +224,7 @@ class Preemption:
                 self._put_off = True
             else:
                 raise self.exit()
-        elif (self._decided and not self._heard) or (number == signal.SIGINT and self._interrupts > 1):
+        elif (self._decided and not self._is_out) or (number == signal.SIGINT and self._interrupts > 1):
             if self._inside:
                 self._put_off = True
             else:
@@ -230,10 +238,8 @@ class Preemption:
         self._say(f"{self.told}: saves at the next clean point, and ends{again}.")
         try:
             _thread.start_new_thread(self._watch, ())
-        except (
-            RuntimeError
-        ):  # no more threads to be had: the end comes at the next clean point, whenever that is
-            return
+        except RuntimeError:
+            return  # no more threads to be had: the end comes at the next clean point, whenever that is
 
     def _watch(self) -> None:
         """End the process where the training does not: as soon as what was held is durable, or when the grace is over.
@@ -242,19 +248,18 @@ class Preemption:
         """
         until = time.monotonic() + self._grace
         handed = self._is_granted
+        how = ""
         while not self._settled.wait(_GLANCE if handed else min(max(until - time.monotonic(), 0.0), 3600.0)):
             if handed and not self._writer.busy:
                 handed = False
                 if not self._writer.failed:
-                    self._say(
-                        f"{self.told}: the copy that was held is saved; the same command goes on from there."
-                    )
+                    how = ": the copy that was held is saved; the same command goes on from there."
                     break
             over = time.monotonic() >= until
             if not handed and over and not self._inside:
-                self._say(
-                    f"{self.told} came {self._grace:g} seconds ago and there was no clean point since: the"
-                    " process ends with the checkpoints that there are."
+                how = (
+                    f" came {self._grace:g} seconds ago and there was no clean point since: the process ends with the"
+                    " checkpoints that there are."
                 )
                 break
             if over:
@@ -263,12 +268,13 @@ class Preemption:
             self._turn.pop()
         except IndexError:
             return  # the training was first
+        self._say(self.told + how)
         self._decided = True
         with self._watcher:
             if not self._gone:
                 signal.pthread_kill(threading.main_thread().ident or 0, self._number)
         last = time.monotonic() + LAST
-        while not self._heard and not self._gone:
+        while not (self._heard or self._is_out) and not self._gone:
             time.sleep(_GLANCE)
             if time.monotonic() >= last and not self._writer.busy:
                 # Nothing else can end it: it hangs in a call into C.

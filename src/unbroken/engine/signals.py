@@ -34,6 +34,7 @@ class _Handlers:
         self._before: dict[int, Any] = {}
         """What was there where ours is now."""
         self._replaceable: list[Callable[[object], bool]] = []
+        self._masks = threading.local()
         self._owner = 0
         self._lingers_until = 0.0
         self._handler = self._caught  # one object: each access of a method makes another
@@ -46,7 +47,9 @@ class _Handlers:
         if threading.current_thread() is not threading.main_thread():
             return frozenset()
         if not self._owner:
-            os.register_at_fork(after_in_child=self._after_fork)
+            os.register_at_fork(
+                before=self._before_fork, after_in_parent=self._unmask, after_in_child=self._after_fork
+            )
             atexit.register(self._at_exit)
         self._owner = os.getpid()
         numbers = {name: int(signal.Signals[name]) for name in names}
@@ -106,10 +109,18 @@ class _Handlers:
     def _lingers(self) -> bool:
         return time.monotonic() < self._lingers_until
 
+    def _before_fork(self) -> None:
+        """What comes between a fork and the moment at which the child is its own waits: Python would drop it there."""
+        self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+
+    def _unmask(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
     def _after_fork(self) -> None:
         self._listeners.clear()
         for number in list(self._before):
             self._give_back(number)
+        self._unmask()
 
     def _at_exit(self) -> None:
         """While Python takes itself apart, its handlers are gone: what lingers is ignored by the system from here on."""

@@ -30,7 +30,8 @@ def settings_of_trial(settings: Settings, environment: Mapping[str, str]) -> Set
             f"The root {root!r} is relative, and each trial runs in a directory of its own.",
             hint=f"Give an absolute path, for example {os.path.join('/shared', root)!r}, or a URL.",
         )
-    return settings.changed(root=root)
+    # The process of a trial is Ray's: who ends it is the driver, and by other means than signals.
+    return settings.changed(root=root, signals=())
 
 
 def patiently(resume: Callable[[], ResumeReport], patience: float = PATIENCE) -> ResumeReport:

@@ -9,6 +9,8 @@ Not promised: shards (FSDP, DeepSpeed), and processes that are born anew in each
 
 from __future__ import annotations
 
+import atexit
+import signal
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -141,6 +143,13 @@ class Signal:
         if self._hook is not None:
             self._hook.remove()
 
+    def stay(self) -> None:
+        """Let further signals change nothing while this process ends: Lightning puts back what was there before the
+        fit, by which the next one would kill it."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            self._trainer._signal_connector._original_handlers.pop(number, None)
+        atexit.register(_ignore, signal.SIGTERM)
+
     def meet(self, timeout: float) -> Callable[[bool], bool] | None:
         """Return what every rank calls at each clean point, with its wish for a save: the answer is that of
         rank 0. None for a process that is alone. All ranks call `meet` at the same place."""
@@ -165,3 +174,9 @@ class Signal:
         if not self._came and launcher is not None:
             launcher.kill(signum)
         self._came = True
+
+
+def _ignore(number: int) -> None:
+    """While Python takes itself apart, no handler of its is left."""
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        signal.signal(number, signal.SIG_IGN)

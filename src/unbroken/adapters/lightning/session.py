@@ -139,10 +139,14 @@ class Session:
     def terminated(self, error: SIGTERMException) -> None:
         """Save what the last batch has come to, and give the run back: Lightning ends here because of SIGTERM."""
         engine, place = self._running, self._loop.terminated_at()
+        if engine is not None:
+            engine.preemption.heard_from("SIGTERM")
+            error.code = engine.settings.exit_code  # as for every other signal; Lightning has none
         if engine is not None and place is not None:
             self._stand(place)
+            reason = engine.preemption.note
             try:
-                engine.save(self._trainer.global_step, reason="SIGTERM", metrics=self._metrics, wait=True)
+                engine.save(self._trainer.global_step, reason=reason, metrics=self._metrics, wait=True)
             except UnbrokenError as failure:
                 self._say(f"unbroken: {failure}")  # the process ends all the same, and by what it was told
         self.abandoned(error)
@@ -151,6 +155,8 @@ class Session:
         """Give the run back without an end; what is being written is still written."""
         engine = self._running
         self._leave()
+        if engine is not None and engine.preemption.told:
+            self._signal.stay()
         try:
             if engine is not None:
                 engine.__exit__(None if error is None else type(error), error, None)

@@ -31,6 +31,7 @@ from unbroken.adapters.rllib.traffic import DROPPED_PIECES, DROPPED_STEPS, Traff
 from unbroken.adapters.rllib.trial import is_of_another, trial_of
 from unbroken.capture import verdicts
 from unbroken.capture.hooks import Hook
+from unbroken.engine import signals
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
@@ -106,6 +107,7 @@ class Session:
         if self._traffic is not None:
             self._traffic.install()
         self._source = AlgorithmSource(algorithm, around, self._traffic)
+        signals.replace_where(_only_ends)
         engine = CheckpointEngine(
             self._source, self._settings, segment=_finished.get(self._key, 0), environment=self._environment
         )
@@ -178,6 +180,9 @@ class Session:
     def _save_if_due(self, engine: CheckpointEngine) -> None:
         try:
             engine.step(self.step, episodes=self.episodes, metrics=self._metrics)
+        except (SystemExit, KeyboardInterrupt):
+            self._engine = None  # told to end, it has saved and given the run back
+            raise
         except ActorsMissing as error:
             if not self._algorithm.config.restart_failed_env_runners:
                 raise
@@ -269,6 +274,14 @@ class Session:
         if getattr(sys, "last_value", None) is not None:
             self._clean = False  # the script ended by an error: that is no end of its training
         self._end()
+
+
+def _only_ends(handler: object) -> bool:
+    """Whether it is the handler of SIGTERM that `ray.init` puts into a driver, which does nothing but exit."""
+    return (getattr(handler, "__module__", ""), getattr(handler, "__qualname__", "")) == (
+        "ray._private.worker",
+        "init.<locals>.sigterm_handler",
+    )
 
 
 def seed_buffer(algorithm: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli import (
+    config,
     copy,
     demo,
     diff,
@@ -47,6 +48,7 @@ app.command("du")(guarded(du.du))
 app.command("prune")(guarded(prune.prune))
 app.command("copy")(guarded(copy.copy))
 app.command("export")(guarded(export.export))
+app.command("config")(guarded(config.config))
 app.command("prove", context_settings={"allow_interspersed_args": False})(guarded(prove.prove))
 app.command("demo")(guarded(demo.demo))
 app.add_typer(gym.app, name="gym")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import open_run, runs_in
+from unbroken.cli.target import default_root, open_run, runs_in
 from unbroken.errors import ConfigError
 from unbroken.repo.usage import measure
 from unbroken.report.usage import as_data, usage_tables
@@ -17,7 +16,8 @@ from unbroken.report.usage import as_data, usage_tables
 
 def du(
     root: Annotated[
-        str, typer.Argument(help="A root with runs, or one run. Default: UNBROKEN_ROOT, else here.")
+        str,
+        typer.Argument(help="A root with runs, or one run. Default: UNBROKEN_ROOT, unbroken.yaml, or here."),
     ] = "",
     json: JsonOption = False,
     debug: DebugOption = False,
@@ -26,7 +26,7 @@ def du(
 
     Nothing is changed, and a training that writes to the run is not disturbed.
     """
-    text = root or os.environ.get("UNBROKEN_ROOT") or "."
+    text = root or default_root()
     runs = runs_in(text)
     if not runs:
         raise ConfigError(f"{text} holds no runs.", hint="Name the root that the training writes to.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import open_run, runs_in
+from unbroken.cli.target import default_root, open_run, runs_in
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
@@ -66,7 +65,8 @@ class Listing:
 
 def ls(
     root: Annotated[
-        str, typer.Argument(help="A root with runs, or one run. Default: UNBROKEN_ROOT, else here.")
+        str,
+        typer.Argument(help="A root with runs, or one run. Default: UNBROKEN_ROOT, unbroken.yaml, or here."),
     ] = "",
     json: JsonOption = False,
     debug: DebugOption = False,
@@ -77,7 +77,7 @@ def ls(
     a script that has several. `state`: damage to documents is seen here, damage to arrays by `verify`; of a good one, which
     components are not exact.
     """
-    listing = list_runs(root or os.environ.get("UNBROKEN_ROOT") or ".")
+    listing = list_runs(root or default_root())
     table = Table(COLUMNS)
     for run in listing.runs:
         if run.problem or not run.checkpoints:

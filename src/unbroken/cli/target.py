@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from unbroken.cli import bucket
+from unbroken.engine.configuration.layers import root_said
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, RunBusy
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
@@ -30,6 +31,16 @@ MOST = 10_000
 NO_FILES = frozenset(map(Path, ("/proc", "/sys", "/dev")))
 """File systems of the kernel."""
 NEXT = "See what is there with: unbroken ls"
+
+
+def default_root() -> str:
+    """Return where runs lie if a command is not told: where the environment or the configuration file says, or here.
+
+    Raises:
+        ConfigError: the configuration file cannot be read.
+    """
+    said = root_said(os.environ)
+    return "." if said is None else str(said.value)
 
 
 @dataclass(frozen=True, slots=True)

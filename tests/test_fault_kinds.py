@@ -1,5 +1,5 @@
 """Faults that others have had, and the tests that show they are none here: memory (A), optimizers (B), schedules (C), generators (D),
-environments (E), statistics (F), data in progress (G), sessions of tool servers (H), many starts (K).
+environments (E), statistics (F), data in progress (G), sessions of tool servers (H), stores (I), saves in the background (J), many starts (K).
 
 The ids are those of our catalogue of public reports. Each entry names, in a word, what must be right; a test that is renamed or
 removed fails here, not in silence. It does not say that a test is good: that can be read in the test.
@@ -25,6 +25,8 @@ WORLDS = "faults/test_worlds.py::test_the_world_goes_on"
 STARTED = "faults/test_starting_again.py"
 SLICE = "exactness/test_slice.py"
 TRAPS = "adapters/test_loop_traps.py"
+KEPT = "engine/test_kept.py"
+TUNE = "adapters/tune"
 
 
 def proved(*cells: str) -> tuple[str, ...]:
@@ -232,6 +234,26 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{SERVER}/test_redone_calls.py::test_calls_since_the_last_state_are_done_again_and_counted",
         f"{SERVER}/test_redone_calls.py::test_replay_takes_as_many_calls_as_there_were_and_is_declared",
     )),
+    "I12": ("a full disk fails the save, keeps what was there, and an alert metric rises", (
+        "store/test_real_conditions.py::test_a_full_disk_keeps_what_was_there",
+        "monitoring/test_failures.py::test_on_a_full_disk_the_metric_rises_and_once_there_is_room_the_run_goes_on",
+    )),
+    "J3": ("a failure in the background is raised at the next call and at the end, and a counter of failures rises", (
+        "engine/test_writer.py::test_a_failure_is_raised_once_with_its_cause_and_then_the_next_write_may_try",
+        "engine/test_writer.py::test_a_failure_that_was_told_is_told_again_at_the_end",
+        "monitoring/test_failures.py::test_a_save_that_fails_in_the_background_lets_an_alert_metric_rise_once",
+    )),
+    "I7": ("the newest that is there, and not the start", (
+        f"{KEPT}::test_a_record_whose_checkpoint_is_gone_leads_to_the_newest_that_is_there",
+        f"{TUNE}/test_killed_driver.py::test_all_trials_end_as_if_nothing_had_happened",
+    )),
+    "I9": ("the latest is what is committed, and its step can be saved again", (
+        f"{KEPT}::test_a_save_that_failed_is_not_the_latest_and_can_be_made_again",
+    )),
+    "I13": ("what a save leaves behind is never taken for a checkpoint", (
+        f"{KEPT}::test_what_a_save_has_left_behind_is_no_checkpoint",
+    )),
+    "I14": ("parts of two checkpoints are refused", (f"{KEPT}::test_parts_of_two_checkpoints_are_none",)),
     "K2": ("SIGTERM leaves a committed checkpoint", (f"{LIGHTNING}/test_faults.py::test_a_sigterm_saves_what_the_batch_has_come_to",)),
     "K3": ("the first start and the tenth are one command", (
         f"{STARTED}::test_the_first_start_and_the_tenth_are_one_command",
@@ -241,6 +263,31 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "K6": ("a few lines make a program in CleanRL's manner exact", (
         "adapters/test_cleanrl.py::test_it_is_fewer_than_fifteen_lines_away_from_the_program_without",
         "adapters/test_cleanrl.py::test_killed_and_started_again_it_ends_as_if_it_had_never_stopped",
+    )),
+    "L1": ("the latest loads whatever its score", (
+        f"{KEPT}::test_the_latest_loads_whatever_its_score",
+        f"{TUNE}/test_failures.py::test_the_checkpoint_that_tune_names_loads_whatever_its_score",
+    )),
+    "L2": ("the last are kept beside the best, and the last is taken", (
+        f"{KEPT}::test_the_last_are_kept_beside_the_best_and_the_last_is_taken",
+        f"{TUNE}/test_failures.py::test_the_last_are_kept_and_the_best",
+    )),
+    "L3": ("what belongs to another run is never deleted", (
+        f"{KEPT}::test_who_goes_on_from_another_run_leaves_it_as_it_is",
+    )),
+    "L4": ("one best over all starts", (f"{KEPT}::test_the_best_is_remembered_over_a_restart",)),
+    "L5": ("what was deleted by hand is not missed", (
+        f"{KEPT}::test_checkpoints_that_somebody_has_deleted_are_not_missed",
+    )),
+    "L6": ("as many trials as were asked for, each as undisturbed", (
+        f"{TUNE}/test_killed_driver.py::test_all_trials_end_as_if_nothing_had_happened",
+    )),
+    "L7": ("after a fail fast every trial goes on from its own last checkpoint", (
+        f"{TUNE}/test_failures.py::test_after_a_fail_fast_every_trial_goes_on_from_its_own_last_checkpoint",
+    )),
+    "L8": ("a trial's own newest checkpoint counts, not what the experiment remembers", (
+        f"{TUNE}/test_killed_driver.py::test_all_trials_end_as_if_nothing_had_happened",
+        f"{TUNE}/test_trial.py::test_with_a_pointer_of_its_own_it_goes_on_from_its_newest",
     )),
 }  # fmt: skip
 

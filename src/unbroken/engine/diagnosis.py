@@ -102,9 +102,9 @@ def examine(
             evidence = replace(evidence, rejected={**evidence.rejected, commit.sequence: rejection})
     condemned: Mapping[Sequence, str] = evidence.damaged
     fault = with_damage(classify(traces), (*condemned.values(), *evidence.unreadable))
-    findings = [
+    findings: list[Finding] = [
         *_holder(repository, here),
-        *([] if commit is None else _key(repository, commit, settings)),
+        *(() if commit is None else _key(repository, commit, settings)),
         *_leftovers(repository, here),
         *_room(repository, every),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ def script(root: Path, *, kill: int = 0, mode: str = "plain", least: float = 0.0
         capture_output=True,
         text=True,
         timeout=120,
+        env={**os.environ, "TMPDIR": str(root.parent)},
     )
     assert done.returncode == (-9 if kill else 0), done.stderr
     return done.stdout.splitlines()

@@ -15,11 +15,12 @@ import pytest
 from tests.engine.runs import break_store, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
 from tests.monitoring.prometheus import HOST, samples
+from tests.store.test_real_conditions import mounted
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring import monitor as monitors
 from unbroken.engine.monitoring.monitor import Monitor, MonitoringWarning
 from unbroken.engine.monitoring.target import Monitoring
-from unbroken.errors import ConfigError, SaveFailed
+from unbroken.errors import ConfigError, SaveFailed, StoreFull
 
 
 @pytest.fixture
@@ -62,6 +63,29 @@ def test_a_save_that_fails_in_the_background_lets_an_alert_metric_rise_once(
     assert (said["unbroken_saves_failed_total"], said["unbroken_last_save_failed"]) == (1, 0)
     assert said["checkpoint_success_rate"] == pytest.approx(2 / 3)
     engine.close()
+
+
+def test_on_a_full_disk_the_metric_rises_and_once_there_is_room_the_run_goes_on(
+    textfile: Path, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "small", "-t", "tmpfs", "-o", "size=1m", "unbroken-test") as disk:
+        training = Training(width=200)  # 320 KB of weights that no compression makes small
+        engine = engine_of(training, disk, monitoring=Monitoring(textfile=textfile))
+        engine.resume()
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(750_000))
+        training.step()
+        with pytest.raises(SaveFailed) as raised:
+            engine.save(1, reason="asked for", wait=True)
+        assert isinstance(raised.value.__cause__, StoreFull)
+        said = told(engine, textfile)
+        assert (said["unbroken_saves_failed_total"], said["unbroken_last_save_failed"]) == (1, 1)
+        ballast.unlink()
+        engine.save(2, reason="asked for", wait=True)
+        said = told(engine, textfile)
+        assert (said["unbroken_saves_failed_total"], said["unbroken_last_save_failed"]) == (1, 0)
+        engine.close()
+        assert steps_of(disk) == [2, 0]
 
 
 def test_a_save_that_cannot_be_begun_is_counted_as_well(root: Path, textfile: Path) -> None:

@@ -2,13 +2,15 @@
 # make test     all tests (those of NeMo Gym in .venv-gym, which wants Python 3.12)
 # make exactness  every proof by killing there is: the matrix, into docs/exactness.md, and then the tests: hours
 #               (ONLY='ppo/*' proves some cells of the matrix, and puts them into the page)
+# make torture  more than ten thousand faults, each with a verified recovery, into docs/torture.md: about six minutes
+#               (ONLY=damage does those kinds that hold the word, and prints them)
 # make check    lint, types, layering
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 24 minutes
 #               (ONLY=a,c measures two parts and prints them)
 # make coverage branch coverage of the core
 # make clean    remove what these made
 
-.PHONY: demo test exactness check coverage bench clean
+.PHONY: demo test exactness torture check coverage bench clean
 
 demo:
 	@scripts/install demo
@@ -21,6 +23,9 @@ exactness:
 	@scripts/exactness $(if $(ONLY),--only '$(ONLY)' --merge)
 	$(if $(ONLY),,@scripts/test -m exactness)
 
+torture:
+	@scripts/torture $(if $(ONLY),--only '$(ONLY)')
+
 check:
 	@scripts/check
 
@@ -32,4 +37,4 @@ bench:
 
 clean:
 	rm -rf .venv .venv-gym .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/nemo_gym/.pytest_cache
-	find src tests demo examples benchmarks exactness -name __pycache__ -prune -exec rm -rf {} +
+	find src tests demo examples benchmarks exactness torture -name __pycache__ -prune -exec rm -rf {} +

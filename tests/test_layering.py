@@ -43,7 +43,16 @@ ADAPTERS = {
     "nemo_gym": {"nemo_gym"},
 }
 """Each adapter and the modules or folders in `adapters/` that are its own."""
-SUITES = {"store_suite": "store", "faulty_store": "store", "faulty_system": "store", "env_oracle": "capture"}
+SUITES = {
+    "store_suite": "store",
+    "faulty_store": "store",
+    "faulty_system": "store",
+    "returning_faults": "store",
+    "network_disk": "store",
+    "recording": "store",
+    "disk_states": "store",
+    "env_oracle": "capture",
+}
 """Each module in `testing/` and the highest layer whose contract it is about."""
 FRAMEWORKS = frozenset(
     {

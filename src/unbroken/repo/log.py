@@ -19,6 +19,8 @@ from unbroken.repo.seal import unseal
 from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence
 
+AROUND = 8
+"""Numbers on each side of the low-water mark that are asked for by name where a listing lags behind."""
 LISTINGS = 5
 """So often the records are listed where all of them are collected before one can be read."""
 
@@ -79,9 +81,20 @@ def is_gone(store: ByteStore, commit: Commit, *, starts: dict[Epoch, Sequence] |
 
 
 def _records(store: ByteStore) -> list[str]:
-    """Return the keys of the commit records. A listing may lag behind; what comes next is asked for by name."""
+    """Return the keys of the commit records. A listing may lag behind; what comes next is asked for by name.
+
+    So is what lies around the low-water mark, if the listing ends below it: one that is older than a
+    retention shows none of the commits that the retention has kept.
+    """
     keys = [key for key in store.list(layout.COMMITS) if layout.commit_sequence(key) is not None]
-    following = Sequence(max((layout.commit_sequence(key) or 0 for key in keys), default=0) + 1)
+    highest = max((layout.commit_sequence(key) or 0 for key in keys), default=0)
+    mark = fencing.low_water(store)
+    if mark > highest + 1:
+        around = range(max(highest + 1, mark - AROUND), mark + AROUND)
+        there = [number for number in around if exists(store, layout.commit(Sequence(number)))]
+        keys += [layout.commit(Sequence(number)) for number in there]
+        highest = max(there, default=highest)
+    following = Sequence(highest + 1)
     while exists(store, layout.commit(following)):
         keys.append(layout.commit(following))
         following = Sequence(following + 1)

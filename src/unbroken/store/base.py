@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from unbroken.errors import ObjectMissing, StoreError
+from unbroken.errors import ObjectMissing, StoreError, StoreUnavailable
 from unbroken.format.buffers import Content
 
 Names: TypeAlias = list[str]
@@ -236,7 +236,7 @@ def append(store: ByteStore, key: str, line: bytes) -> None:
         size = store.size(key)
         torn = size > 0 and store.get_range(key, size - 1, 1) != b"\n"
     except ObjectMissing:
-        torn = False
+        size, torn = 0, False
     if torn:
         line = b"\n" + line
     if isinstance(store, SupportsAppend):
@@ -246,6 +246,9 @@ def append(store: ByteStore, key: str, line: bytes) -> None:
         before = store.get(key)
     except ObjectMissing:
         before = b""
+    if len(before) < size:
+        # An answer that was cut short: written back, it would take the other lines with it.
+        raise StoreUnavailable(f"Of {key} only {len(before)} bytes of {size} arrived.", key=key)
     store.put(key, before + line)
 
 

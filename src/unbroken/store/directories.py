@@ -28,6 +28,11 @@ class Directories:
         """Directories whose own names this process has made durable."""
         self._root_is_durable = False
 
+    @property
+    def vanished(self) -> bool:
+        """Whether the root was there for this process and is not any more: a disk that is not mounted now, say."""
+        return self._root_is_durable and not self._root.is_dir()
+
     def open(self, parent: str) -> int:
         """Open the directory `parent`, name by name, so that no link leads out of the root."""
         descriptor = self._system.open(self._root, _READ)

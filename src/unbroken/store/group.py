@@ -136,7 +136,9 @@ class Group:
 
     def _settle(self, others: Sequence[Callable[[], None]] = ()) -> None:
         drafts = [member for member in self._members if isinstance(member.file, Draft)]
-        run_together([*(partial(self._sync, member) for member in drafts), *others])
+        run_together(
+            [*(partial(self._sync, member) for member in drafts), *others], most=self._system.at_once
+        )
         self._drafts = 0
 
     def _sync(self, member: _Member) -> None:
@@ -153,7 +155,10 @@ class Group:
         if not self._durable:
             return
         last = {member.directory: member.key for member in self._members}
-        run_together([partial(self._sync_directory, directory, key) for directory, key in last.items()])
+        run_together(
+            [partial(self._sync_directory, directory, key) for directory, key in last.items()],
+            most=self._system.at_once,
+        )
 
     def _sync_directory(self, directory: int, key: str) -> None:
         with self._failures(key):

@@ -20,6 +20,7 @@ the name is taken with O_EXCL and filled afterwards; readers of create-only reco
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import stat
@@ -30,7 +31,7 @@ from enum import Enum
 from itertools import groupby
 from pathlib import Path
 
-from unbroken.errors import ConfigError, ObjectMissing, StoreError
+from unbroken.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
 from unbroken.format.buffers import Content
 from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
 from unbroken.store.blocks import Blocks
@@ -205,8 +206,11 @@ class LocalStore:
             self._delete_in(parent, group)
 
     def sweep(self, *, older_than: float) -> Names:
-        """Delete temporary files not touched for `older_than` seconds; return their paths in the store."""
-        limit = self._clock() - older_than
+        """Delete temporary files not touched for `older_than` seconds; return their paths in the store.
+
+        With 0 all of them go, whatever the clock says: it may have been set back since they were written.
+        """
+        limit = self._clock() - older_than if older_than > 0 else math.inf
         swept: Names = []
         with self._failures("sweeping", ""):
             for path, kind in self._walk(""):
@@ -245,6 +249,9 @@ class LocalStore:
                         with suppress(FileNotFoundError, IsADirectoryError):
                             self._system.unlink(_name(key), at=directory)
             if directory is None:
+                with self._failures("deleting", key):
+                    if self._directories.vanished:
+                        self._directories.open("")
                 return
             with self._failures("deleting", key):
                 sync_directory(self._system, directory)
@@ -281,9 +288,11 @@ class LocalStore:
     def _entries(self, prefix: str) -> Sequence[tuple[str, _Kind]]:
         """Return what lies directly below `prefix`; links, devices and hidden files of others are left out."""
         try:
-            with self._directories.opened(prefix) as directory, os.scandir(directory) as found:
-                kinds = [(entry.name, _kind(entry)) for entry in found]
+            with self._directories.opened(prefix) as directory:
+                kinds = [(entry.name, _kind(entry)) for entry in self._system.scan(directory)]
         except FileNotFoundError:
+            if self._directories.vanished:
+                raise  # not "there is nothing": whoever believes that deletes, or begins anew
             return []
         except NotADirectoryError:
             if not prefix:
@@ -312,6 +321,12 @@ class LocalStore:
         except OSError as error:
             if error.errno == errno.ENOTDIR:
                 _usable(self._root)
+            if error.errno == errno.ENOENT and self._directories.vanished:
+                raise StoreUnavailable(
+                    f"{doing.capitalize()} {self._root / key} failed: {self._root} is gone.",
+                    hint="Has a disk been unmounted, or the directory been moved? Put it back, and start again.",
+                    key=key,
+                ) from error
             raise failure(error, doing=doing, path=self._root / key, key=key) from error
 
 

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Sequence
 
 from unbroken.format.buffers import Buffer
+from unbroken.store.together import MOST_THREADS
 
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
@@ -24,6 +25,9 @@ _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 class System:
     """Calls of the operating system, relative to open directories."""
+
+    at_once = MOST_THREADS
+    """So many threads may wait for the disk together. One that records or fails calls wants them in one order: 1."""
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
         return os.open(path, flags, mode, dir_fd=at)
@@ -91,6 +95,11 @@ class System:
 
     def rmdir(self, name: str, *, at: int) -> None:
         os.rmdir(name, dir_fd=at)
+
+    def scan(self, descriptor: int) -> list[os.DirEntry[str]]:
+        """Return what lies in an open directory."""
+        with os.scandir(descriptor) as found:
+            return list(found)
 
 
 def write_all(system: System, descriptor: int, data: Buffer) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 MOST_THREADS = 8
 
 
-def run_together(calls: Sequence[Callable[[], None]]) -> None:
-    """Run the calls, several at a time; return when all have ended, and raise the first one's error."""
+def run_together(calls: Sequence[Callable[[], None]], *, most: int = MOST_THREADS) -> None:
+    """Run the calls, `most` at a time; return when all have ended, and raise the first one's error."""
     waiting = deque(enumerate(calls))
     errors: dict[int, BaseException] = {}
 
@@ -29,7 +29,7 @@ def run_together(calls: Sequence[Callable[[], None]]) -> None:
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors[number] = error
 
-    threads = [threading.Thread(target=work, name="unbroken-sync") for _ in calls[1:MOST_THREADS]]
+    threads = [threading.Thread(target=work, name="unbroken-sync") for _ in calls[1:most]]
     started = [thread for thread in threads if start(thread)]
     try:
         work()

@@ -44,6 +44,9 @@ T = TypeVar("T")
 
 WRITES = frozenset({"put", "put_if_absent", "delete"})
 """The operations that change something."""
+ALL = WRITES | {"get", "get_range", "size", "list", "read_into"}
+UNSEEN = 3
+"""Objects that a stale listing does not show yet."""
 
 
 class Stopped(BaseException):
@@ -61,6 +64,11 @@ class Kind(Enum):
     UNAVAILABLE = "nothing happens, and the store says that it cannot be reached"
     LOST_RESPONSE = "the operation happens, and the store says that it cannot be reached"
     FULL = "nothing happens, and no room is left for this write or any later one"
+    OUTAGE = "from here on the store cannot be reached, until `mend` is called"
+    DUPLICATE = "the operation happens twice, and the second answer is given"
+    DELAYED = "the operation happens, and once more after the one that follows"
+    TRUNCATED = "what is read arrives by half"
+    STALE = "a listing does not show what was written last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,9 @@ class FaultyStore:
         self._counted = counted
         self._stopped = False
         self._full = False
+        self._out = False
+        self._delayed: Callable[[], object] | None = None
+        self._written: list[str] = []
         if isinstance(inner, SupportsPutAll):
             self.put_all = self._put_all
         if isinstance(inner, SupportsDeleteAll):
@@ -112,13 +123,17 @@ class FaultyStore:
         """Whether the fault has happened. A test that does not look may have tested nothing."""
         return self._fault is not None and len(self.operations) > self._fault.at
 
+    def mend(self) -> None:
+        """End an outage."""
+        self._out = False
+
     def get(self, key: str) -> bytes:
         """See `ByteStore`."""
-        return self._run("get", key, lambda: self.inner.get(key))
+        return self._read(self._run("get", key, lambda: self.inner.get(key)))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """See `ByteStore`."""
-        return self._run("get_range", key, lambda: self.inner.get_range(key, offset, length))
+        return self._read(self._run("get_range", key, lambda: self.inner.get_range(key, offset, length)))
 
     def size(self, key: str) -> int:
         """See `ByteStore`."""
@@ -137,7 +152,10 @@ class FaultyStore:
 
     def list(self, prefix: str = "") -> Names:
         """See `ByteStore`."""
-        return self._run("list", prefix, lambda: self.inner.list(prefix))
+        found = self._run("list", prefix, lambda: self.inner.list(prefix))
+        if self._happens_now(Kind.STALE, "list"):
+            return [key for key in found if key not in self._written[-UNSEEN:]]
+        return found
 
     def delete(self, key: str) -> None:
         """See `ByteStore`."""
@@ -179,22 +197,45 @@ class FaultyStore:
 
         return write_half
 
+    def _read(self, data: bytes) -> bytes:
+        return data[: len(data) // 2] if self._happens_now(Kind.TRUNCATED, "get", "get_range") else data
+
+    def _happens_now(self, kind: Kind, *names: str) -> bool:
+        """Whether the operation that was just done is the one at which a fault of its answer happens."""
+        fault = self._fault
+        return (
+            fault is not None
+            and fault.kind is kind
+            and len(self.operations) == fault.at + 1
+            and self.operations[-1].name in names
+            and self.operations[-1].name in self._counted
+        )
+
     def _check(self, name: str, key: str) -> None:
         if self._stopped:
             raise Stopped(f"{name} {key} by a process that has stopped")
         if self._full and name in WRITES and name != "delete":
             raise _full(key)
+        if self._out:
+            raise _unavailable(key)
 
     def _run(
         self, name: str, key: str, operation: Callable[[], T], torn: Callable[[], None] | None = None
     ) -> T:
         self._check(name, key)
+        if name in WRITES:
+            self._written.append(key)
         if name not in self._counted:
             return operation()
         number = len(self.operations)
         self.operations.append(Operation(name, key))
         if self._fault is None or number != self._fault.at:
-            return operation()
+            delayed, self._delayed = self._delayed, None
+            try:
+                return operation()
+            finally:
+                if delayed is not None:
+                    delayed()
         return self._fail(self._fault.kind, name, key, operation, torn)
 
     def _fail(
@@ -207,8 +248,17 @@ class FaultyStore:
                 return operation()
             self._full = True
             raise _full(key)
-        if kind is Kind.UNAVAILABLE:
+        if kind in (Kind.UNAVAILABLE, Kind.OUTAGE):
+            self._out = kind is Kind.OUTAGE
             raise _unavailable(key)
+        if kind in (Kind.TRUNCATED, Kind.STALE):
+            return operation()  # what is wrong with the answer is seen to by whoever gives it
+        if kind is Kind.DELAYED:
+            self._delayed = operation
+            return operation()
+        if kind is Kind.DUPLICATE:
+            operation()
+            return operation()
         if kind is Kind.TORN and torn is not None:
             torn()
         if kind in (Kind.STOP_AFTER, Kind.KILL_AFTER, Kind.LOST_RESPONSE):

@@ -1,0 +1,112 @@
+"""Runs cases in several processes, and gathers what came of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from torture import clocks, crashes, damage, network, objects, places, returned
+from torture.case import Case, Outcome, tried
+from torture.disks import room
+
+_BEHIND: Final = 200
+"""Cases between two lines about how far it has got."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of all faults of one kind."""
+
+    kind: str
+    faults: int
+    recovered: int
+    lost: int
+    wrong: int
+    hangs: int
+    most_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A case that did not come out as it must."""
+
+    case: Case
+    outcome: Outcome
+
+
+def gathered(*, seed: int) -> list[Case]:
+    """Return all faults there are, each once."""
+    found: dict[str, Case] = {}
+    for case in _all(seed):
+        found.setdefault(case.key, case)
+    return list(found.values())
+
+
+def left_out() -> list[str]:
+    """Return which kinds are not possible here, and why."""
+    reasons: list[str] = []
+    if not places.may_mount():
+        reasons.append("small disk, disk becomes read-only: mounting is not permitted here")
+    if not places.may_be_another():
+        reasons.append("permission lost: becoming another user is not permitted here")
+    return reasons
+
+
+def run(cases: Sequence[Case], *, jobs: int) -> list[Outcome]:
+    """Run the cases; return what came of each, in their order."""
+    _shared[:] = cases  # children are forked, and find them there
+    outcomes: list[Outcome | None] = [None] * len(cases)
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs) as pool:
+        for done, (number, outcome) in enumerate(
+            pool.imap_unordered(_one, range(len(cases)), chunksize=16), 1
+        ):
+            outcomes[number] = outcome
+            if done % _BEHIND == 0:
+                print(f"{done} of {len(cases)}", file=sys.stderr, flush=True)
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def summed(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> list[Line]:
+    """Return a line for each kind, in the order of the cases."""
+    kinds = dict.fromkeys(case.kind for case in cases)
+    lines: list[Line] = []
+    for kind in kinds:
+        of_it = [outcome for case, outcome in zip(cases, outcomes, strict=True) if case.kind == kind]
+        verdicts = [outcome.verdict for outcome in of_it]
+        lines.append(
+            Line(
+                kind=kind,
+                faults=len(of_it),
+                recovered=verdicts.count("recovered"),
+                lost=verdicts.count("lost"),
+                wrong=verdicts.count("wrong"),
+                hangs=verdicts.count("hang"),
+                most_calls=max(outcome.calls for outcome in of_it),
+            )
+        )
+    return lines
+
+
+_shared: list[Case] = []
+
+
+def _all(seed: int) -> Iterator[Case]:
+    yield from crashes.cases(seed=seed)
+    yield from returned.cases()
+    yield from network.cases()
+    yield from places.cases()
+    yield from clocks.cases()
+    yield from damage.cases(seed=seed)
+    yield from objects.cases()
+
+
+def _one(number: int) -> tuple[int, Outcome]:
+    with room() as folder:
+        os.chdir("/")
+        return number, tried(_shared[number], folder)

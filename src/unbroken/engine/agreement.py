@@ -33,14 +33,16 @@ class Agreement:
         self._over: int | None = None
         """The step of a save that all ranks were to make, and that raised on this one."""
 
-    def reason(self, step: int, episodes: int, wish: str) -> str:
-        """Return why all ranks save at this point, an empty string if they do not. `wish` is this rank's own."""
+    def reason(self, step: int, episodes: int, wish: str, *, told: bool = False) -> str:
+        """Return why all ranks save at this point, an empty string if they do not. `wish` is this rank's own: that of
+        rank 0 counts, and of another one only that it was `told` to end, where the ranks hear of each other's."""
         over, self._over = self._over, None
         if over == step:
             return ""
         agree = self._world.agree
         if agree is not None:
-            return (wish or "asked for by rank 0") if agree(bool(wish)) else ""
+            mine = bool(wish) if self._world.is_coordinator else told
+            return (wish or "asked for by rank 0") if agree(mine) else ""
         # What one rank alone wants, or has failed to do, the others know nothing of.
         due = self._schedule.due(step, episodes)
         if due:
@@ -49,7 +51,7 @@ class Agreement:
 
     def ends(self, *, told: bool) -> bool:
         """Return whether all ranks end after the save of this point, which every rank asks once it is to be made.
-        Rank 0's signal decides where they can agree; else each heeds its own, and all have got one."""
+        Rank 0's signal decides where they can agree, or that of any; else each heeds its own, and all have got one."""
         agree = self._world.agree
         return told if agree is None else agree(told)
 

@@ -269,8 +269,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         reason = self.preemption.note or ("" if self._writer.busy else self._reason(step, episodes))
         ends = False
         if self._agreement is not None:
-            reason = self._agreement.reason(step, episodes, reason)
-            ends = bool(reason) and self._agreement.ends(told=bool(self.preemption.told))
+            told = bool(self.preemption.told)
+            reason = self._agreement.reason(step, episodes, reason, told=told)
+            ends = bool(reason) and self._agreement.ends(told=told)
         if not reason:
             return False
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)

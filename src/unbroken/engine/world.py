@@ -30,7 +30,7 @@ class World:
     `start_timeout`: seconds until all ranks are there, and have read what they go on from.
 
     `agree` gives on every rank the answer of rank 0; each must call it equally often (a broadcast of a process
-    group). Without it ranks can only save at steps that all can tell by themselves: `Every(steps=…)`.
+    group). One that says yes where any rank does (a reduction) lets a signal to any rank save and end all. Without it ranks can only save at steps that all can tell by themselves: `Every(steps=…)`.
 
     >>> World(rank=1, size=4).is_coordinator
     False

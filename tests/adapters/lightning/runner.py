@@ -145,7 +145,7 @@ def start(order: dict[str, Any], environment: Mapping[str, str]) -> int:
     except BaseException as error:  # noqa: BLE001 - told, and the child ends
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(15 if isinstance(error, SystemExit) else 1)
+        os._exit(int(error.code or 15) if isinstance(error, SystemExit) else 1)
     os._exit(0)
 
 

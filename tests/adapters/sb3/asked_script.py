@@ -41,6 +41,8 @@ class Cluster:
         self.at = 0
         self.calls = 0
         self.ours: CheckpointCallback | None = None
+        self.signals: list[int] = []
+        """Sent instead of asking and killing; what they end, they end."""
         self.files = ""
         """Where a training writes everything but its checkpoints, if it writes anything."""
 
@@ -56,6 +58,10 @@ def ask_and_die() -> None:
     """At its time: ask from another thread, as a monitor of a cluster does, let the save end, and be killed."""
     ours = CLUSTER.ours
     if not CLUSTER.look() or ours is None:
+        return
+    if CLUSTER.signals:
+        for number in CLUSTER.signals:
+            os.kill(os.getpid(), number)
         return
     asking = threading.Thread(target=ours.request_save, args=("the cluster asks",))
     asking.start()
@@ -92,6 +98,20 @@ def rollouts(**more: Any) -> dict[str, Any]:
 
 def ppo() -> tuple[Any, list[BaseCallback]]:
     return AskingPPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), **rollouts()), []
+
+
+class AskingAdam(torch.optim.Adam):
+    """Asks between a gradient and what is made of it."""
+
+    def step(self, closure: Any = None) -> Any:
+        ask_and_die()
+        return super().step(closure)
+
+
+def ppo_in_optimizer() -> tuple[Any, list[BaseCallback]]:
+    options = rollouts()
+    options["policy_kwargs"] |= {"optimizer_class": AskingAdam}
+    return PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=0), **options), []
 
 
 def ppo_gsde() -> tuple[Any, list[BaseCallback]]:
@@ -242,6 +262,7 @@ def train(order: Mapping[str, Any]) -> None:
         order.get("save_freq", 10**6), order["root"], "job", grace=order.get("grace", 0)
     )
     CLUSTER.at, CLUSTER.ours = order.get("ask", 0), ours
+    CLUSTER.signals = order.get("signals", [])
     if order.get("logs"):
         model.set_logger(configure(order["files"], ["csv", "json", "log"]))
     else:
@@ -264,10 +285,10 @@ def main() -> None:
                 os.dup2(log.fileno(), 2)
             try:
                 train(order)
-            except BaseException:  # noqa: BLE001 - told, and the child ends
+            except BaseException as error:  # noqa: BLE001 - told, and the child ends
                 traceback.print_exc()
                 sys.stderr.flush()
-                os._exit(1)
+                os._exit(int(error.code or 1) if isinstance(error, SystemExit) else 1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)

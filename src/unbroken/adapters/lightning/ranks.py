@@ -151,8 +151,8 @@ class Signal:
         atexit.register(_ignore, signal.SIGTERM)
 
     def meet(self, timeout: float) -> Callable[[bool], bool] | None:
-        """Return what every rank calls at each clean point, with its wish for a save: the answer is that of
-        rank 0. None for a process that is alone. All ranks call `meet` at the same place."""
+        """Return what every rank calls at each clean point, with its wish for a save: yes where any rank says so.
+        None for a process that is alone. All ranks call `meet` at the same place."""
         dist = initialized()
         if self._hook is None or dist is None:
             return None
@@ -166,7 +166,8 @@ class Signal:
 
     def _agree(self, wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
         assert self._ask is not None
-        save, self.known = self._ask([wish and self._trainer.global_rank == 0, self._came])
+        save, known = self._ask([wish, self._came])
+        self.known = self.known or known
         return save
 
     def _note(self, signum: Any, frame: object) -> None:

@@ -1,5 +1,6 @@
 """Faults that others have had, and the tests that show they are none here: memory (A), optimizers (B), schedules (C), generators (D),
-environments (E), statistics (F), data in progress (G), sessions of tool servers (H), stores (I), saves in the background (J), many starts (K).
+environments (E), statistics (F), data in progress (G), sessions of tool servers (H), stores (I), saves in the background (J), many starts (K),
+what is kept (L).
 
 The ids are those of our catalogue of public reports. Each entry names, in a word, what must be right; a test that is renamed or
 removed fails here, not in silence. It does not say that a test is good: that can be read in the test.

@@ -53,6 +53,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("Run.scratch", "(self, *objects)"),
         ("Run.steps", "(self, total)"),
         ("Run.stop", "(self)"),
+        ("Run.warm_up", "(self, function, *, always)"),
         ("Run.save", "(self)"),
         ("Run.record", "(self, *, episodes, **metrics)"),
         ("Run.close", "(self)"),

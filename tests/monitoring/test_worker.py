@@ -8,7 +8,8 @@ from unbroken.engine.monitoring.worker import Worker
 
 
 def test_what_is_asked_for_while_it_works_is_done_once_more_after_that() -> None:
-    gate, working, done = threading.Event(), threading.Event(), []
+    gate, working = threading.Event(), threading.Event()
+    done: list[int] = []
 
     def work() -> None:
         working.set()
@@ -27,7 +28,7 @@ def test_what_is_asked_for_while_it_works_is_done_once_more_after_that() -> None
 
 
 def test_it_has_no_thread_while_there_is_nothing_to_do_and_begins_anew_when_asked() -> None:
-    done: list[int | None] = []
+    done: list[int] = []
     worker = Worker(lambda: done.append(threading.get_ident()))
     for _ in range(3):
         worker.ask()
@@ -39,7 +40,11 @@ def test_it_has_no_thread_while_there_is_nothing_to_do_and_begins_anew_when_aske
 
 def test_what_hangs_is_not_waited_for_any_longer_than_was_said() -> None:
     gate = threading.Event()
-    worker = Worker(lambda: gate.wait(60) and None)
+
+    def hang() -> None:
+        gate.wait(60)
+
+    worker = Worker(hang)
     worker.ask()
     assert not worker.finish(0.01)
     gate.set()

@@ -2,7 +2,7 @@
 
 Invariants: nothing here costs a training a checkpoint, or a start: whatever fails in telling is counted, and a person
 hears of it once for each way. What may take time (a look at the store, a file, TensorBoard) is done in a thread
-that nobody waits for, but for a few seconds at the end. A forked child tells nothing.
+that nobody waits for, but for a few seconds at the end. In a forked child no engine calls it.
 
 Not promised: that every save is seen. What is told is the newest; while a look takes long, those between are left out.
 """
@@ -118,6 +118,7 @@ class Monitor:
 
     def saved(self, save: Saved) -> None:
         """Take over what a save has cost."""
+        self._last_error = None  # its traceback holds what was being written
         with self._passing("save"):
             self._step = save.step
             self._metrics.saved(save)
@@ -196,13 +197,10 @@ class Monitor:
     @contextmanager
     def _passing(self, way: str) -> Generator[None]:
         """Let nothing that fails here reach who has called; it is counted and told."""
-        if os.getpid() != self._owner:
-            way = ""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a library raises, no checkpoint depends on it
-            if way:
-                self._failed(way, error)
+            self._failed(way, error)
 
     def _failed(self, way: str, error: Exception) -> None:
         why = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)

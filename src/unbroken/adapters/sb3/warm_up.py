@@ -54,7 +54,7 @@ class WarmUp:
         """Play, and return why the checkpoint is rejected; an empty string if it is not."""
         if self.env is None:
             rewards = self._play(model, model.get_env())
-        elif hasattr(self.env, "step"):
+        elif hasattr(self.env, "step") and not isinstance(self.env, type):
             rewards = self._play(model, self.env)
         else:
             made = cast("Callable[[], Any]", self.env)()

@@ -279,9 +279,9 @@ def test_a_run_that_is_lost_stops_where_its_mirror_does_not_answer(root: Path, t
     assert 'resume="never"' in raised.value.hint
     assert steps_of(root) == []
     engine = engine_of(Training(), root, mirror=broken, resume="never")
-    engine.resume()
     with pytest.warns(MirrorWarning):
-        engine.close()
+        engine.resume()
+    engine.close()
     assert steps_of(root) == [0]
 
 

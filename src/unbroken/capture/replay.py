@@ -133,15 +133,20 @@ class Recorder:
         approximate: str = "",
         prepare: Callable[[Any], None] | None = None,
         paced: bool = False,
+        for_journal: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`approximate`: why no replay of it is exact, whatever is recorded; empty if it may be. `prepare`:
+        """`for_journal`: a checkpoint has the environment by other means, and only a journal has what is recorded
+        here. `approximate`: why no replay of it is exact, whatever is recorded; empty if it may be. `prepare`:
         what a wrapper does to the environment before each reset. `paced`: whether the steps of a twin may be
         timed when the recorder is put in, which is for environments that draw from nothing but themselves.
         `clock`: seconds, for what a replay costs."""
         self.env = env
         self.whole = whole
         self.ceiling = ceiling
+        self.for_journal = for_journal
+        self.beside: Captor | None = None
+        """What captures the environment for a checkpoint, where this does it for a journal only."""
         self.approximate = approximate
         self.unknown = "it was not recorded from a reset on"
         """Why the state cannot be replayed exactly at this moment; empty if it can."""
@@ -177,8 +182,14 @@ class Recorder:
 
     def cost(self) -> Cost:
         """Return what a restore of this moment costs, by what the recorded steps took."""
+        if self.for_journal:
+            return Cost()  # a restore replays nothing
         avoidable = 0.0 if self.whole else self._seconds
         return Cost(1, self.steps, self._seconds, avoidable)
+
+    def interrupted(self) -> None:
+        """Take note that the environment was restored by other means: the next reset is awaited."""
+        self._forget("it was restored in the middle of an episode, and recording goes on with its next reset")
 
     def install(self) -> None:
         """Start recording; rebuild the record of the episode that is under way if that is possible."""
@@ -425,12 +436,54 @@ class ReplayCaptor:
             graft.write(partial(recorder.restore, recording, approximate=unknown), phase=Phase.WORLD)
 
 
+class AllBut(frozenset[str]):
+    """Every name but those in it."""
+
+    def __contains__(self, name: object) -> bool:
+        return not super().__contains__(name)
+
+
+_ALL_BUT_HOOKS = AllBut({"step", "reset"})
+
+
+class Beside:
+    """Captor of an environment with a recorder that only a journal looks at: as without it."""
+
+    def __init__(self, inner: Captor | None) -> None:
+        self._inner = inner
+
+    def attributes(self, obj: Any) -> frozenset[str]:
+        found = None if self._inner is None else self._inner.attributes(obj)
+        return _ALL_BUT_HOOKS if found is None else found
+
+    def capture(self, obj: Any, walk: Walk) -> dict[str, Value]:
+        return {} if self._inner is None else self._inner.capture(obj, walk)
+
+    def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:
+        if self._inner is None:
+            graft.error(
+                f"{type(obj).__qualname__} was saved with {', '.join(extra)}, which nothing restores."
+            )
+        else:
+            self._inner.plan(extra, obj, graft)
+
+
 _captor = ReplayCaptor()
 
 
 def rule(obj: object) -> Captor | None:
     """Return the captor of an environment that carries a recorder."""
+    recorder = keeper_of(obj, "step")
+    if not isinstance(recorder, Recorder):
+        return None
+    return Beside(recorder.beside) if recorder.for_journal else _captor
+
+
+def _journal_rule(obj: object) -> Captor | None:
     return _captor if isinstance(keeper_of(obj, "step"), Recorder) else None
 
+
+JOURNAL_POLICY = Policy(captors=(_journal_rule,))
+"""Under this, environments with a recorder for the journal are captured by it, too."""
 
 POLICY = Policy(captors=(rule,), external=frozenset({"Box2D"}))

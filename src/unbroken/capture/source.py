@@ -18,6 +18,7 @@ from unbroken.capture.audit import ChunksOf
 from unbroken.capture.branching import branch_all
 from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
+from unbroken.capture.journal import Journal, rebuild, with_recordings
 from unbroken.capture.latecomers import Latecomers
 from unbroken.capture.ledger import Ledger
 from unbroken.capture.policies import default_policy
@@ -29,7 +30,7 @@ from unbroken.engine.changes import Change, Verdict, usual_verdict
 from unbroken.state import graft, walk
 from unbroken.state.pickles import Trust
 from unbroken.state.policy import Policy
-from unbroken.state.snapshot import Note, Promise, Snapshot, component_of
+from unbroken.state.snapshot import Component, JournalEntry, Note, Promise, Snapshot, component_of
 from unbroken.state.staging import own
 from unbroken.types import Fidelity, worse
 
@@ -79,6 +80,7 @@ class GraftSource:
         """Who knows what a restore costs, of what the newest capture has met."""
         self._moments = Moments()
         self._latecomers = Latecomers(policy)
+        self._journal: Journal | None = None
 
     def capture(self) -> Snapshot:
         """Return the state, as `engine.source.Source` says. Of a ring only what is new since the newest
@@ -106,7 +108,29 @@ class GraftSource:
         cost = total(self._replayed)
         if cost.environments:
             snapshot.notes.append(Note("replay", ENVIRONMENTS, str(cost)))
+        if self._journal is not None:
+            self._journal.begin(walked.met(), self.policy)  # environments come and go
+            snapshot.journal = self._journal.entry(snapshot, self.roots, self.policy)
         return snapshot
+
+    def keep_journal(self) -> None:
+        """Record the environments from now on; see `engine.source.KeepsJournal`."""
+        self._journal = Journal(ENVIRONMENTS)
+        self._journal.begin(walk.walk(self.roots, self.policy, contents=False).met(), self.policy)
+
+    def rebuilt(self, saved: Snapshot, entry: JournalEntry, *, trusted: Trust = False) -> Component:
+        """Return the environments, rebuilt from an entry of the journal; see `engine.source.KeepsJournal`."""
+        policy = self.policy
+
+        def planned(joined: Snapshot) -> graft.Graft:
+            self.policy = with_recordings(policy)
+            return self.plan(joined, trusted=trusted)
+
+        def captured() -> Snapshot:
+            self.policy = policy
+            return walk.walk(self.roots, policy).snapshot
+
+        return rebuild(saved, entry, plan=planned, capture=captured)  # the policy changes in the copy only
 
     def _is_news(self, note: Note, snapshot: Snapshot) -> bool:
         """Whether it says more than what was promised before training of the component that it is about."""
@@ -131,6 +155,8 @@ class GraftSource:
         """Let the next capture build on `saved`, which was restored; `now` was captured since, and is not
         the same in the components `different`."""
         self._ledger.restored(saved, now, different=different)
+        if self._journal is not None:
+            self._journal.interrupted()
 
     def audit(self, chunks_of: ChunksOf, *, step: int) -> None:
         """Look for rows that were changed behind a ring's back. See `audit`."""
@@ -143,6 +169,8 @@ class GraftSource:
     def release(self) -> None:
         """Leave the live objects as they were before the first capture."""
         self._ledger.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def skeleton(self) -> Snapshot:
         """Return the state without the contents of arrays and generators."""

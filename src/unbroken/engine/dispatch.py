@@ -24,6 +24,7 @@ from unbroken.engine.metadata import Circumstances, describe
 from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.observer import Nobody, Observer, Saved
 from unbroken.engine.progress import Progress
+from unbroken.engine.rebuild import JournalKeeper
 from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat
@@ -92,6 +93,7 @@ class Dispatch:
         """Seconds that no save has been charged with yet."""
         self.progress = Progress(None)
         self.observer: Observer = Nobody()
+        self.journal: JournalKeeper | None = None
         self.mirroring: Mirroring | None = None
         """Copies what is committed to a second place, where there is one."""
         self._source = source
@@ -106,6 +108,12 @@ class Dispatch:
     def stood_still(self, seconds: float) -> None:
         """Charge the next save with what training has waited for and nothing came of: a copy that was dropped."""
         self._stood_still += seconds
+
+    def say(self) -> None:
+        """Warn of what has gone wrong beside the checkpoints. To be called by the training's thread."""
+        for beside in (self.mirroring, self.journal):
+            if beside is not None:
+                beside.say()
 
     def begin(self, run: Seat, taken: Taken, reason: str) -> None:
         """Put on record that `taken` is saved, and hand it over.
@@ -165,6 +173,8 @@ class Dispatch:
             companion.hand(draft, self._work(run, order, snapshot))
             self.progress.handed(step)
             carry = partial(companion.outcome, snapshot)
+        if self.journal is not None:
+            carry = self.journal.beside(carry, snapshot, order.meta)
         stood_still = blocked()
         self._schedule.saved(step, taken.episodes, blocked=stood_still)
         self._stood_still = 0.0

@@ -39,6 +39,7 @@ from unbroken.engine.observer import observer_of
 from unbroken.engine.preemption import Preemption
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
+from unbroken.engine.rebuild import JournalKeeper
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport, lowered
 from unbroken.engine.requests import Requests, SaveRequest
@@ -184,6 +185,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             self._observer.starting()
             if self._speaks:
                 self._dispatch.mirroring = Mirroring.of(self.settings)
+                self._dispatch.journal = JournalKeeper(repository.store)
             return self._resume(repository, self._run, traces, step, origin, started=started)
         except BaseException as error:
             tell_refused(self._run, error, job=self.settings.job, process=self._process, time=self._now())
@@ -419,8 +421,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
                     )
             raise
         self._observer.speak()
-        if (mirroring := self._dispatch.mirroring) is not None:
-            mirroring.say()
+        self._dispatch.say()
         return snapshot
 
     def _begin_save(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from unbroken.engine.settings import Resume, WorstTier
 from unbroken.format.records import Commit
@@ -59,6 +59,16 @@ class Rebuilder(Protocol):
             CorruptObject: the record is damaged; the recovery falls on to the next tier.
         """
         ...
+
+
+@runtime_checkable
+class BuildsOn(Protocol):
+    """A rebuilder that takes most of the state from a checkpoint."""
+
+    base: Commit | None
+    """That checkpoint, once something was rebuilt."""
+    passed_over: tuple[str, ...]
+    """What was tried before it, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,10 @@ from unbroken.engine.guards.finite import check_finite
 from unbroken.engine.guards.rejection import Rejected
 from unbroken.engine.guards.warm_up import WarmUpTrial, check_same
 from unbroken.engine.mirroring import Lend, lost_before, named_step, wants_mirror, with_loss
+from unbroken.engine.rebuild import NOT_KEPT, trust_in
 from unbroken.engine.recovery import (
     Attempt,
+    BuildsOn,
     Evidence,
     Rebuilder,
     RecoveryPlan,
@@ -191,7 +193,7 @@ def resume_run(
     evidence = Evidence(
         commits=of_segment(every, segment),
         unreadable=tuple(str(fault) for fault in repository.broken()) if segment == 0 else (),
-        rebuild="no rollouts were recorded" if rebuilder is None else rebuilder.available(),
+        rebuild=NOT_KEPT if rebuilder is None else rebuilder.available(),
     )
     attempts = Attempts(
         repository, source, settings, _skeleton(source, world), rebuilder, segment, world, council or Alone(), trial
@@ -224,7 +226,7 @@ def resume_run(
         # What others cannot use and rank 0 can read is passed over and stays: it may be whole.
         condemned = {number: why for number, why in evidence.damaged.items() if number not in spared}
         damage = (*condemned.values(), *evidence.unreadable)
-        reasons = (*plan.obstacles, *evidence.unreadable, *filter(None, [lent]))
+        reasons = (*plan.obstacles, *evidence.unreadable, *filter(None, [lent]), *result.reasons)
         return replace(
             result,
             plan=plan,
@@ -377,9 +379,7 @@ class Attempts:
 
     def _once(self, start: Resumption, commit: Commit | None) -> Resumption:
         if commit is None:
-            assert self.rebuilder is not None
-            saved, step = self.rebuilder.rebuild()
-            return self._restore(start, saved, None, step=step, trusted=False)
+            return self._rebuilt(start)
         share = load_share(self.repository, commit, self.world)
         if share.inexact and self.settings.strict:
             raise StateMismatch(
@@ -387,9 +387,7 @@ class Attempts:
                 hint="Start with the former number, or with strict=False.",
                 differences=[share.inexact],
             )
-        trusted: Trust = self.settings.trust is True or self.repository.signature_valid(commit) is True
-        if not trusted and not isinstance(self.settings.trust, bool):
-            trusted = frozenset(self.settings.trust)
+        trusted = trust_in(self.repository, commit, self.settings)
         meta = self.repository.meta(commit)
         self._check(commit, meta, share.snapshot)
         result = self._restore(
@@ -404,6 +402,20 @@ class Attempts:
             inexact=share.inexact,
             changes=((share.inexact, *result.changes) if share.inexact else result.changes),
         )
+
+    def _rebuilt(self, start: Resumption) -> Resumption:
+        assert self.rebuilder is not None
+        saved, step = self.rebuilder.rebuild()
+        if not isinstance(self.rebuilder, BuildsOn) or self.rebuilder.base is None:
+            return self._restore(start, saved, None, step=step, trusted=False)
+        base, passed_over = self.rebuilder.base, self.rebuilder.passed_over
+        meta = self.repository.meta(base)
+        self._check(base, meta, saved)
+        born = Digest(base.birth) if base.birth else None
+        trusted = trust_in(self.repository, base, self.settings)
+        result = self._restore(start, saved, base, step=step, trusted=trusted, born=born)
+        # Adopted: what was rebuilt is in no checkpoint that can be read, so the next clean point saves it.
+        return replace(result, commit=base, meta=meta, birth=born, adopted=True, reasons=passed_over)
 
     def _check(self, commit: Commit, meta: Meta, saved: Snapshot) -> None:
         """Look whether what was read makes sense, before anything live is touched. Metadata are those of rank 0.

@@ -10,7 +10,7 @@ from unbroken.engine.wording import Words
 from unbroken.format.chunks import ChunkList
 from unbroken.state.graft import Graft
 from unbroken.state.pickles import Trust
-from unbroken.state.snapshot import Base, Snapshot
+from unbroken.state.snapshot import Base, Component, JournalEntry, Snapshot
 
 
 class Source(Protocol):
@@ -111,6 +111,24 @@ class RemembersRows(Protocol):
 
     def release(self) -> None:
         """Take away whatever was put onto live objects. No capture follows."""
+        ...
+
+
+@runtime_checkable
+class KeepsJournal(Protocol):
+    """A source whose environments can be rebuilt from a journal."""
+
+    def keep_journal(self) -> None:
+        """From the next capture on have an entry with each snapshot (`Snapshot.journal`), and be able to rebuild."""
+        ...
+
+    def rebuilt(self, saved: Snapshot, entry: JournalEntry, *, trusted: Trust = False) -> Component:
+        """Return the component that stands for the environments, rebuilt from an entry; `saved` is all the rest of
+        that state. Touches no live object.
+
+        Raises:
+            CorruptObject: it cannot be rebuilt, or comes out differently than it was saved.
+        """
         ...
 
 

@@ -13,6 +13,7 @@ from unbroken.engine.faults import Traces
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import NOT_FINITE
 from unbroken.engine.mirroring import Mirroring
+from unbroken.engine.rebuild import rebuilder_of
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.resume import Resumption, follow_run, resume_run
 from unbroken.engine.seat import Seat, voice_of
@@ -67,6 +68,7 @@ def find_start(
     if not isinstance(seat, Follower):
         # What a rank has recorded says nothing of the others.
         rebuilder = rebuilder if world is None else None
+        rebuilder = rebuilder or rebuilder_of(repository, source, settings, world, segment=segment)
         council = voice_of(seat)
         lend = None if mirroring is None else partial(mirroring.bring_back, repository, seat)
         try:

@@ -110,6 +110,17 @@ class Promise:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """By what the environments of a snapshot can be rebuilt: the component as a journal has it, which shares
+    nothing with live objects; the digest of the component as the snapshot has it; and why it is good for nothing,
+    empty if it is."""
+
+    component: Component
+    state: Digest
+    problem: str = ""
+
+
 Recheck: TypeAlias = Callable[[Collection["tuple[str, int]"]], "list[tuple[str, int]]"]
 """Takes and returns blobs, each by its component and its number there."""
 
@@ -129,6 +140,8 @@ class Snapshot:
     """By component: how long training stood still for it, to have it walked and copied."""
     counters: dict[str, Any] = field(default_factory=dict)
     """Plain facts for `meta.json`: `episodes`, `env_seeds`, `worker_status`, learning rate, …"""
+    journal: JournalEntry | None = None
+    """What goes into the journal beside it, where one is kept."""
     recheck: Recheck | None = None
     """Says which blobs do not have the digests any more that they were read with; None: nobody can tell."""
     adoptable: bool = False

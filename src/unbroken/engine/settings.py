@@ -88,9 +88,9 @@ class Settings:
     writer: WriterKind = "thread"
     """What writes checkpoints: a thread, or a process of its own that a kill of the training does not reach."""
     grace: float = 30.0
-    """Seconds that a save that is asked for may wait for its clean point. Before what took longer the last time, a
-    copy of the state is held ready; 0: always. Acts in trainings of Stable-Baselines3 only: nobody else says what
-    comes before the next clean point."""
+    """Seconds that a save that is asked for, or a process that is told to end, may wait for its clean point. Before
+    what took longer the last time, a copy of the state is held ready; 0: always. That is done in trainings of
+    Stable-Baselines3 only: nobody else says what comes before the next clean point."""
     signals: Collection[str] = ("SIGTERM", "SIGUSR1", "SIGINT")
     """On these the run saves and its process ends; one for which the script has a handler of its own stays with it."""
     exit_code: int = 75

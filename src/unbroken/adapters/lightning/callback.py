@@ -56,6 +56,8 @@ class CheckpointCallback(Callback):
         sync_timeout: seconds that one process may keep the others waiting in a save.
         start_timeout: seconds until all processes are there, and have read what they go on from.
 
+    Every other setting of `unbroken.Settings` is taken under its name, too; `help` shows them with their defaults.
+
     Raises ConfigError where a setting cannot be used; `fit` raises what resuming or saving meets.
 
     >>> from unbroken.lightning import CheckpointCallback

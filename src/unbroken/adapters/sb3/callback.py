@@ -50,7 +50,8 @@ class CheckpointCallback(BaseCallback):
             or "fresh", which trains from the beginning rather than stop.
         strict: refuse a script whose settings were changed, instead of using and reporting the new ones.
         allow_changed: names of what may differ although the run is not exact then.
-        trust: load pickled parts of a checkpoint without a valid signature. They can run any code.
+        trust: load pickled parts of a checkpoint without a valid signature. They can run any code. Or a set of classes,
+            as "module.Class", that may stand in them.
         document_format: "json", which people can read, or "msgpack", which is smaller.
         staging: bytes of memory that the copy of a snapshot may take; left out, half of what is free.
         writer: "thread", or "process": a process of its own, which a kill of the training alone does not stop.
@@ -58,6 +59,8 @@ class CheckpointCallback(BaseCallback):
             a `train()` or an evaluation that took longer the last time, a copy of the state is held ready.
         warm_up: a `WarmUp` that plays some episodes before the run goes on from an older checkpoint, and may reject it.
         config: all of these at once, as `Settings`; nothing else may be given then but `verbose` and `warm_up`.
+
+    Every other setting of `unbroken.Settings` is taken under its name, too; `help` shows them with their defaults.
 
     Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
 

@@ -17,7 +17,7 @@ from unbroken.errors import ConfigError
 from unbroken.repo.retention import Best
 
 CONFIG = f"{PREFIX}CONFIG"
-_OTHERS = frozenset({"CONFIG", "KEY", "PROGRESS", "STATE_DIR"})
+_OTHERS = frozenset({"CONFIG", "GROUP", "KEY", "PROGRESS", "STATE_DIR"})
 """Variables that are no settings."""
 
 

@@ -1,0 +1,53 @@
+"""The page on configuration, and the README's file: what stands there can be read, and every key is told of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT
+from unbroken.engine.configuration import model
+from unbroken.engine.configuration.layers import effective
+from unbroken.engine.options import OPTIONS
+from unbroken.engine.settings import Settings
+
+PAGE = (ROOT / "docs" / "configuration.md").read_text()
+README = (ROOT / "README.md").read_text()
+FILES = [
+    block
+    for text in (PAGE, README)
+    for block in re.findall(r"^```yaml\n(checkpoint:\n.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+]
+
+
+def test_three_files_are_shown() -> None:
+    assert len(FILES) == 3
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_file_that_is_shown_can_be_used(number: int, tmp_path: Path) -> None:
+    (tmp_path / "unbroken.yaml").write_text(FILES[number])
+    settings = effective({"UNBROKEN_CONFIG": str(tmp_path / "unbroken.yaml")})
+    assert settings != Settings(root=settings.root, job=settings.job)
+
+
+def test_every_key_of_the_paper_is_in_the_table_with_its_setting() -> None:
+    rows = re.findall(r"^\| (`[\w., `]+`) \| (?:`(\w+)`|none) \|", PAGE, flags=re.MULTILINE)
+    told = {key: setting for keys, setting in rows for key in re.findall(r"`([\w.]+)`", keys)}
+    assert told == {**model.MEANS, **dict.fromkeys(model.DEMANDS, "")}
+
+
+def test_every_setting_is_in_a_file_that_is_shown_under_its_name_or_that_of_the_paper() -> None:
+    shown = "".join(FILES)
+    other = {setting: key.rpartition(".")[2] for key, setting in model.MEANS.items()}
+    for name in OPTIONS | {"root", "job"}:
+        assert re.search(rf"^ +({name}|{other.get(name, name)}):", shown, flags=re.MULTILINE), name
+
+
+@pytest.mark.parametrize("place", ["docs/configuration.md", "README.md"])
+def test_links_lead_somewhere(place: str) -> None:
+    file = ROOT / place
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text()):
+        assert (file.parent / link).exists(), link

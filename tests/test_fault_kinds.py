@@ -235,8 +235,36 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{SERVER}/test_redone_calls.py::test_calls_since_the_last_state_are_done_again_and_counted",
         f"{SERVER}/test_redone_calls.py::test_replay_takes_as_many_calls_as_there_were_and_is_declared",
     )),
+    "I1": ("a kill or a power failure during a save leaves one that loads", (
+        "repo/test_sigkill.py::test_a_killed_process_loses_nothing",
+        "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
+    )),
+    "I3": ("after a kill at any change the newest whole one is taken, and leftovers go", (
+        "repo/test_crash.py::test_a_process_that_stops_anywhere_loses_nothing",
+    )),
+    "I5": ("ranks choose what is whole on all of them", (
+        "engine/test_ranks.py::test_a_damaged_part_of_one_rank_sends_all_to_the_same_older_checkpoint",
+    )),
+    "I6": ("a remote copy counts when all of it is there; a reading that was cut short is noticed", (
+        "repo/test_copying.py::test_an_interrupted_copy_goes_on_where_it_stopped",
+        "store/test_torture_findings.py::test_an_answer_that_is_cut_short_takes_no_lines_with_it",
+        "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
+    )),
+    "I8": ("the same rule of what is committed in a directory and in a bucket", (
+        "store/test_copy_to_a_bucket.py::test_there_and_back_again",
+    )),
+    "I10": ("what is there stays whole until what takes its place is", (
+        "testing/test_disk_states.py::test_a_name_may_arrive_before_the_bytes_of_its_file",
+        "torture/test_broken_stores.py::test_a_system_that_leaves_out_a_barrier_is_caught",
+        "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
+    )),
+    "I11": ("all ranks go on from the same step", (
+        "engine/test_ranks.py::test_a_damaged_part_of_one_rank_sends_all_to_the_same_older_checkpoint",
+        "engine/test_ranks.py::test_where_no_checkpoint_is_whole_all_ranks_stop",
+    )),
     "I12": ("a full disk fails the save, keeps what was there, and an alert metric rises", (
         "store/test_real_conditions.py::test_a_full_disk_keeps_what_was_there",
+        "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
         "monitoring/test_failures.py::test_on_a_full_disk_the_metric_rises_and_once_there_is_room_the_run_goes_on",
     )),
     "J3": ("a failure in the background is raised at the next call and at the end, and a counter of failures rises", (

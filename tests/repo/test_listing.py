@@ -6,6 +6,7 @@ from unbroken.repo.fencing import Claim, claim, read_epochs, start
 from unbroken.repo.log import read_log
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
+from unbroken.repo.retention import plan_retention
 from unbroken.store.base import Names
 from unbroken.store.memory import MemoryStore
 from unbroken.types import Epoch, Sequence
@@ -22,6 +23,10 @@ class Lagging(MemoryStore):
 
     def catch_up(self) -> None:
         self._listed = super().list()
+
+    def forget(self) -> None:
+        """List no commit at all."""
+        self._listed = [key for key in super().list() if not key.startswith("commits/")]
 
     def list(self, prefix: str = "") -> Names:
         return [key for key in self._listed if key.startswith(f"{prefix}/")]
@@ -60,3 +65,19 @@ def test_commits_that_are_not_listed_yet_count_and_keep_their_numbers() -> None:
     with Repository.over(store, "job").writer() as writer:
         assert writer.write(snapshot(step=3), meta(3)).sequence == 3
     assert [commit.step for commit in read_log(store).commits] == [3, 2, 1]
+
+
+def test_commits_that_a_retention_has_kept_count_although_no_listing_shows_them() -> None:
+    """Else the next start would begin before them, and declare void what was acknowledged."""
+    store = Lagging()
+    with Repository.over(store, "job", create=True).writer() as writer:
+        writer.write(snapshot(step=1), meta(1))
+        store.catch_up()
+        kept = [writer.write(snapshot(step=step), meta(step)) for step in (2, 3, 4)][1:]
+        store.catch_up()
+        writer.retain(plan_retention(read_log(store).commits, keep_last=2))
+        store.forget()
+        assert read_log(store).commits == tuple(reversed(kept))
+    with Repository.over(store, "job").writer() as writer:
+        assert writer.write(snapshot(step=5), meta(5)).sequence > kept[-1].sequence
+    assert read_log(store).commits[1:] == tuple(reversed(kept))

@@ -8,8 +8,12 @@ For a run in a bucket the lock is taken on a file of this machine. Whether a pro
 lives cannot be told from here, and no two clocks are compared to guess it: the later start takes the run
 over by its epoch, and the earlier process stops at its next commit.
 
+An owner that lives and can do nothing (stopped, or on a host that is out of reach and whose lock is still held) is
+taken over on purpose: `UNBROKEN_TAKE_OVER` names its epoch. It says of whom the run is taken, so a job that is
+started again and again with it takes the run from that one alone, and from nobody who came later.
+
 Invariant: an owner that is dead never blocks. Not promised: exclusion between hosts that share no
-working lock service.
+working lock service, and that an owner which is taken over does not write one more hint when it wakes up.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, StoreError, UnsupportedFormat
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, RunBusy, StoreError, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.records import Lease, Worker
-from unbroken.repo import names
+from unbroken.repo import fencing, names
 from unbroken.repo.modes import make_directories, modes
 from unbroken.repo.process import Process, current, named_in
 from unbroken.repo.roots import STATE_VARIABLE
@@ -36,6 +40,9 @@ from unbroken.types import Epoch
 
 PATIENCE = 60.0
 """Seconds that a start waits for the companion of a process that is gone (`await_companion`)."""
+
+TAKE_OVER_VARIABLE: Final = "UNBROKEN_TAKE_OVER"
+"""The epoch of the process that one start takes the run from although it lives."""
 
 _HELD: dict[Path, int] = {}
 """Lock files that this process holds, with its pid: a POSIX lock never conflicts within a process, and
@@ -86,22 +93,26 @@ class RunLock:
 
         Raises:
             RunBusy: another live process, or this one, already writes to the run.
+            ConfigError: `UNBROKEN_TAKE_OVER` is no number.
             StoreError: the lock cannot be taken, or the store does not answer; nothing is held then.
         """
         owner = owner or current()
         lock = cls(store, job, owner)
+        taken = _to_take(os.environ.get(TAKE_OVER_VARIABLE, ""))
         if isinstance(store, SupportsLocalPath):
-            lock._lock_file(store.local_path().resolve() / names.LOCK)
+            lock._lock_or_take(store.local_path().resolve() / names.LOCK, taken)
         elif isinstance(store, SupportsLocalHints):
             try:
-                lock._lock_file(store.hint_path(names.LOCK))
+                lock._lock_or_take(store.hint_path(names.LOCK), taken)
             except StoreError as error:
                 hint = f"Set {STATE_VARIABLE} to a directory of this machine that this user may write to."
                 raise type(error)(error.message, hint=hint, key=error.key) from error
         try:
             lease = read_lease(store)
             if lease is not None and named_in(lease) != owner and named_in(lease).is_alive(here=owner):
-                raise _busy(job, named_in(lease))
+                epoch = fencing.highest(store)
+                if taken != epoch:
+                    raise _busy(job, named_in(lease), epoch)
         except BaseException:
             lock._unlock()  # else this process could not take the run when the store answers again
             raise
@@ -137,6 +148,17 @@ class RunLock:
         finally:
             self._unlock()
 
+    def _lock_or_take(self, path: Path, taken: Epoch | None) -> None:
+        """Lock the file, or a new one in its place if its holder is the one that the run is taken from."""
+        try:
+            self._lock_file(path)
+        except RunBusy:
+            if taken is None or _HELD.get(path) == os.getpid() or fencing.highest(self.store) != taken:
+                raise
+            # Its lock stays with the file that it has open. Who comes next finds the new one.
+            path.unlink(missing_ok=True)
+            self._lock_file(path)
+
     def _lock_file(self, path: Path) -> None:
         if _HELD.get(path) == os.getpid():
             raise _busy(self.job, self.owner)
@@ -157,7 +179,8 @@ class RunLock:
                 os.close(descriptor)
                 if error.errno in _CONFLICT:
                     lease = read_lease(self.store)
-                    raise _busy(self.job, named_in(lease) if lease else None) from error
+                    owner = named_in(lease) if lease else None
+                    raise _busy(self.job, owner, fencing.highest(self.store)) from error
                 raise failure(error, doing="locking", path=path, key=names.LOCK) from error
             # A file system without locks: the lease and the epoch have to do.
         self._path, self._descriptor = path, descriptor
@@ -171,13 +194,25 @@ class RunLock:
         self._path = self._descriptor = None
 
 
-def _busy(job: str, owner: Process | None) -> RunBusy:
+def _to_take(text: str) -> Epoch | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(
+            f"{TAKE_OVER_VARIABLE}={text!r} is no number.",
+            hint="Unset it, or give the number that the message names which says that the run is in use.",
+        )
+    return Epoch(int(text))
+
+
+def _busy(job: str, owner: Process | None, epoch: int = 0) -> RunBusy:
     if owner is not None and owner.pid == os.getpid():
         return RunBusy(
             f"This process already writes to the run {job!r}.", hint="Close the other engine first."
         )
     who = str(owner) if owner is not None else "another process"
+    take = f" If it cannot be stopped, {TAKE_OVER_VARIABLE}={epoch} takes the run from it." if epoch else ""
     return RunBusy(
         f"The run {job!r} is in use by {who}.",
-        hint="Stop that process, wait for it, or start this one under another name.",
+        hint=f"Stop that process, wait for it, or start this one under another name.{take}",
     )

@@ -125,6 +125,11 @@ class RunWriter:
         Raises:
             Fenced: a newer process has taken the run over.
         """
+        held = self._checkpoints
+        if held is not None and held.in_doubt and self.coordinator is None:
+            # Its record may land after its blobs were swept. In the next epoch it does not count.
+            self._pen, self._checkpoints = held.pen, None
+            self.lose_pen()
         return self._checkpoints or self._take_pen()
 
     def lend(self) -> Pen:

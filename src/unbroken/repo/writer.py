@@ -139,6 +139,8 @@ class CheckpointWriter:
         """All blobs that they need."""
         self._starts: dict[Epoch, Sequence] = {}
         self._pid = os.getpid()
+        self.in_doubt = False
+        """Whether the commit record of a save that failed may still appear."""
 
     @classmethod
     def open(
@@ -265,9 +267,13 @@ class CheckpointWriter:
         try:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
-            self._discard(attempt, delete=not isinstance(error, Fenced))
+            self.in_doubt = self.in_doubt or attempt.in_doubt
+            fenced = self._overtaken(error)
+            self._discard(attempt, delete=fenced is None)
             if self._coordinator is not None:
-                self._coordinator.give_up(error)
+                self._coordinator.give_up(fenced or error)
+            if fenced is not None and fenced is not error:
+                raise fenced from error
             raise
         if self._coordinator is not None:
             self._coordinator.conclude(commit.sequence)
@@ -483,6 +489,19 @@ class CheckpointWriter:
                 key=key,
                 epoch=self.epoch,
             ) from error
+
+    def _overtaken(self, error: Exception) -> Fenced | None:
+        """Return that the run is another's, if that is behind a failure: what it needed was swept, say."""
+        if isinstance(error, Fenced):
+            return error
+        if isinstance(error, (StoreError, AmbiguousCommit)):
+            try:
+                fencing.check(self._store, self._claim)
+            except Fenced as fenced:
+                return fenced
+            except StoreError:
+                pass
+        return None
 
     def _discard(self, attempt: Attempt, *, delete: bool) -> None:
         """Remove what a failed save has written, so that a full disk is not kept full by it."""

@@ -171,6 +171,22 @@ def test_neither_a_missing_folder_nor_a_port_that_is_taken_costs_a_checkpoint_an
     assert training.digest() == undisturbed(60)
 
 
+def test_a_port_that_becomes_free_is_taken_at_the_next_save(root: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MonitoringWarning)
+        with socket.socket() as taken:
+            taken.bind((HOST, 0))
+            taken.listen()
+            engine = engine_of(Training(), root, monitoring=Monitoring(port=taken.getsockname()[1]))
+            engine.resume()
+            assert monitor_of(engine)._worker.finish(60)
+            assert monitor_of(engine).url == ""
+        engine.save(1, reason="asked for", wait=True)
+        assert monitor_of(engine)._worker.finish(60)
+        assert urllib.request.urlopen(monitor_of(engine).url, timeout=10).status == 200
+        engine.close()
+
+
 def test_a_file_system_that_hangs_holds_up_neither_saves_nor_the_end(
     root: Path, textfile: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ class Monitor:
         self._endpoint: Endpoint | None = None
         self._worker = Worker(self._tell)
         self._owner = os.getpid()
+        self._closed = False
         self._history_known = False
         self._measure_at = 0.0
         self._step = 0
@@ -86,9 +87,13 @@ class Monitor:
         """Open the endpoint. The run is ours, so nobody else serves it."""
         with self._passing("start"):
             self._metrics.starting(self._now())
-        if self._target.port is None:
-            return
+        self._serve()
+
+    def _serve(self) -> None:
+        """Open the endpoint unless it is open. A port that is taken may be free at the next save."""
         address, port = self._target.address, self._target.port
+        if port is None or self._endpoint is not None or self._closed:
+            return
         with self._passing(f"the endpoint {address}:{port}"):
             self._endpoint = Endpoint(self._metrics.registry, address=address, port=port)
             if port == 0:  # nobody can know it
@@ -152,6 +157,7 @@ class Monitor:
             return
         if not self._worker.finish(LAST_SECONDS):
             self._failed("the last metrics", TimeoutError(f"not told within {LAST_SECONDS:g} seconds"))
+        self._closed = True
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             with self._passing("the endpoint"):
@@ -166,6 +172,7 @@ class Monitor:
 
     def _tell(self) -> None:
         """Runs in the worker's thread."""
+        self._serve()
         with self._passing("a look at the run"):
             self._look()
         if self._textfile is not None:

@@ -178,19 +178,25 @@ def test_what_happens_to_one_rank_happens_to_all(first: Runner, tmp_path: Path) 
 
     # SIGTERM reaches one of them: both save what the batch has come to, and end.
     told = runs.run(first, "R", of={"1": {"kill": 7, "signal": signal.SIGTERM}})
-    assert told == [signal.SIGTERM, signal.SIGTERM], runs.said
+    assert told == [75, 75], runs.said
     assert runs.history("R") == [(0, "start"), (5, "step"), (8, "step")]
 
+    # So does SIGUSR1, of which Lightning does not know.
+    told = runs.run(first, "R", of={"1": {"kill": 3, "signal": signal.SIGUSR1}})
+    assert told == [75, 75], runs.said
+    assert runs.history("R") == [(0, "start"), (5, "step"), (8, "step"), (10, "step"), (12, "step")]
+
     # One of them fails: so does the other, and what is committed stands.
-    assert runs.run(first, "R", of={"1": {"kill": 3, "signal": None}}) == [1, 1], runs.said
+    assert runs.run(first, "R", of={"1": {"kill": 4, "signal": None}}) == [1, 1], runs.said
     assert "ZeroDivisionError" in runs.said
-    assert runs.history("R") == [(0, "start"), (5, "step"), (8, "step"), (10, "step")]
+    saved = [(0, "start"), (5, "step"), (8, "step"), (10, "step"), (12, "step"), (15, "step")]
+    assert runs.history("R") == saved
 
     # Another number of processes is refused, and nothing is touched.
     alone = {**DDP, "devices": 1}
     assert runs.run(first, "R", ranks=1, trainer=alone) == [1], runs.said
     assert "StateMismatch: The number of processes was 2 and is 1" in runs.said
-    assert runs.history("R") == [(0, "start"), (5, "step"), (8, "step"), (10, "step")]
+    assert runs.history("R") == saved
 
     assert runs.run(first, "R") == [0, 0], runs.said
     assert runs.results("R") == before

@@ -120,6 +120,13 @@ HOSTILE = {
     "an array that is made empty": b"\x80\x05" + of("numpy._core.multiarray:_reconstruct") + of("numpy:ndarray")
     + b"\x8a\x05\x00\x00\x00\x00\x7f\x85\x43\x01b\x87R.",
     "an array of objects": b"\x80\x05" + of("numpy:dtype") + b"\x8c\x01O\x85R.",
+    "bytes that leave their frame": b"\x80\x05\x95\x08" + bytes(7) + b"\x96\x04" + bytes(7) + b"abcd.",
+    "an array with a state of another type": pickle.dumps(np.arange(6)[::2], 5).replace(b"C\x18", b"\x96\x18\0\0\0\0\0\0\0"),
+    "a type of numbers with fields": pickle.dumps(np.dtype("i4"), 5).replace(b"NNNJ", b"N}NJ"),
+    "a type of numbers of another size": pickle.dumps(np.dtype("i4"), 5).replace(b"J\xff\xff\xff\xffK\x00t", b"K\x7fK\x00t"),
+    "a state for an array that has one": pickle.dumps(np.arange(3.0), 5)[:-1] + b"(K\x01K\x03\x85NN\x89tb.",
+    "an array that is changed": pickle.dumps(np.arange(3.0), 5)[:-1] + b"K\x00K\x01s.",
+    "a scalar of a few bytes": pickle.dumps(np.float32(1), 5).replace(b"C\x04\x00\x00\x80\x3f", b"C\x02\x80\x3f"),
     "nothing": b"",
     "half of a pickle": pickle.dumps(Plain(), 5)[:-3],
 }  # fmt: skip

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import pickle
 import pickletools
-from typing import Any, TypeAlias, Union, cast
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, Union, cast
 
 import numpy as np
 
-from unbroken.errors import Untrusted
+from unbroken.errors import CorruptObject, UnbrokenError, Untrusted
 
 Trust: TypeAlias = Union[bool, frozenset[str]]
 """Whether pickles are loaded; or the names of the classes, `module.Class`, that may stand in them."""
@@ -38,7 +41,11 @@ ARRAY = "numpy.ndarray"
 
 HINT = "Name the classes in trust if you know them, or set UNBROKEN_KEY to the key of its writer."
 
-_NUMBERS = "biufc?"
+_PLAIN_DTYPE = re.compile(r"[biufc][1248]|[fc]16|c32|\?|b1")
+_STATE_PARTS = frozenset({int, str, type(None)})
+_DIMENSIONS = 32
+_FRAME = 9
+"""Bytes of the opcode that begins a frame."""
 _BEHIND = frozenset({"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER"})
 """Opcodes that fetch something from outside of the pickle."""
 _NUMBERED = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
@@ -50,7 +57,7 @@ def load(data: bytes, trust: Trust) -> Any:
 
     Raises:
         Untrusted: not all that it needs is named, or it is no plain pickle; nothing of it was loaded.
-        Exception: whatever a class raises when it is given its state back.
+        CorruptObject: a class that is named refuses what it is given.
     """
     if trust is True:
         return pickle.loads(data)  # noqa: S301 - signed by us, or by the caller's word
@@ -58,7 +65,12 @@ def load(data: bytes, trust: Trust) -> Any:
     needed = names_in(data)
     if missing := sorted(needed - ALWAYS - allowed - (_OF_ARRAYS.keys() if ARRAY in allowed else set())):
         raise _refused(f"it needs {', '.join(missing)}, which trust does not name")
-    return _Named(data, allowed).load()
+    try:
+        return _Named(data, allowed).load()
+    except UnbrokenError:
+        raise
+    except Exception as error:
+        raise CorruptObject(f"The pickle cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def names_in(data: bytes) -> frozenset[str]:
@@ -79,8 +91,17 @@ def names_in(data: bytes) -> frozenset[str]:
 
 
 def _look_over(data: bytes) -> None:
+    frame = 0
+    start: int = 0
     try:
-        for opcode, argument, _ in pickletools.genops(data):
+        for opcode, argument, at in pickletools.genops(data):
+            at = cast("int", at)
+            # CPython 3.11 reads what leaves its frame into memory that it has given back.
+            if start < frame < at:
+                raise _refused("a part of it leaves its frame")
+            start = at
+            if opcode.name == "FRAME":
+                frame = at + _FRAME + cast("int", argument)
             if opcode.name in _BEHIND:
                 raise _refused(f"it fetches something from outside ({opcode.name})")
             if opcode.name in _NUMBERED and not 0 <= cast("int", argument) <= len(data):
@@ -108,9 +129,6 @@ class _StandIn(metaclass=_Blank):
     def __new__(cls, *_: object, **__: object) -> _StandIn:  # noqa: PYI034
         return object.__new__(cls)
 
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
     def __setstate__(*given: object) -> None:
         if len(given) != 2 or isinstance(given[0], type):
             raise _refused("it gives a state to a class")
@@ -131,11 +149,119 @@ class _StandIn(metaclass=_Blank):
         pass
 
 
-class _NoArray(_StandIn):
-    """In the place of the class of arrays, which is only spoken of: made are they by what checks their sizes."""
+class _Finished(_StandIn):
+    """In the place of what is made at once, and takes nothing afterwards."""
 
-    def __new__(cls, *_: object, **__: object) -> _NoArray:  # noqa: PYI034
+    def __setstate__(*_: object) -> None:
+        raise _refused("it gives a state to an array")
+
+    def append(self, item: object) -> None:
+        raise _refused("it adds to an array")
+
+    def extend(self, items: object) -> None:
+        raise _refused("it adds to an array")
+
+    def add(self, item: object) -> None:
+        raise _refused("it adds to an array")
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise _refused("it changes an array")
+
+
+class _ArrayClass(_StandIn):
+    """In the place of the class of arrays, which is only spoken of."""
+
+    def __new__(cls, *_: object, **__: object) -> _ArrayClass:  # noqa: PYI034
         raise _refused("it makes an array of a size that it only announces")
+
+
+class _DtypeStandIn(_StandIn):
+    """In the place of a type of numbers. Its state says the order of bytes, and nothing else."""
+
+    def __new__(cls, kind: object = None, align: object = None, copy: object = None) -> _DtypeStandIn:  # noqa: PYI034
+        if type(kind) is not str or not _PLAIN_DTYPE.fullmatch(kind) or (align, copy) != (False, True):
+            raise _refused("it has an array that holds no numbers")
+        made = object.__new__(cls)
+        made.size = np.dtype(kind).itemsize
+        made.open = True
+        return made
+
+    def __setstate__(*given: object) -> None:
+        made, state = given if len(given) == 2 else (None, None)
+        if not isinstance(made, _DtypeStandIn) or not made.open or not _is_plain_state(state):
+            raise _refused("it has a type of numbers with a state of its own")
+        made.open = False
+
+    size: int
+    open: bool
+
+
+class _ArrayStandIn(_StandIn):
+    """In the place of an array whose contents come as its state."""
+
+    def __new__(cls, kind: object = None, shape: object = None, code: object = None) -> _ArrayStandIn:  # noqa: PYI034
+        if not (isinstance(kind, type) and issubclass(kind, _ArrayClass)) or shape != (0,) or code != b"b":
+            raise _refused("it has an array of another class")
+        made = object.__new__(cls)
+        made.open = True
+        return made
+
+    def __setstate__(*given: object) -> None:
+        made, state = given if len(given) == 2 else (None, None)
+        if (
+            not isinstance(made, _ArrayStandIn)
+            or not made.open
+            or type(state) is not tuple
+            or len(state) != 5
+        ):
+            raise _refused("it gives a state to an array")
+        version, shape, dtype, fortran, data = cast("tuple[object, ...]", state)
+        if version != 1 or type(version) is not int or type(fortran) is not bool or type(data) is not bytes:
+            raise _refused("it has an array that holds no numbers")
+        _check_contents(data, dtype, shape)
+        made.open = False
+
+    open: bool
+
+
+class _BufferStandIn(_Finished):
+    """In the place of an array that is made of its bytes."""
+
+    def __new__(
+        cls, data: object = None, dtype: object = None, shape: object = None, order: object = None
+    ) -> Any:
+        if type(data) not in (bytes, bytearray) or order not in ("C", "F"):
+            raise _refused("it has an array that holds no numbers")
+        _check_contents(cast("bytes", data), dtype, shape)
+        return object.__new__(cls)
+
+
+class _ScalarStandIn(_Finished):
+    """In the place of one number."""
+
+    def __new__(cls, dtype: object = None, data: object = None) -> Any:
+        if type(data) is not bytes:
+            raise _refused("it has a scalar that is no number")
+        _check_contents(data, dtype, ())
+        return object.__new__(cls)
+
+
+def _is_plain_state(state: object) -> bool:
+    """Whether this is what numpy writes for a type of numbers: (3, order of bytes, None, None, None, -1, -1, 0)."""
+    if type(state) is not tuple or len(state) != 8 or any(type(part) not in _STATE_PARTS for part in state):
+        return False
+    version, order, *rest = cast("tuple[object, ...]", state)
+    return version == 3 and order in ("<", ">", "|", "=") and rest == [None, None, None, -1, -1, 0]
+
+
+def _check_contents(data: bytes | bytearray, dtype: object, shape: object) -> None:
+    if not isinstance(dtype, _DtypeStandIn) or type(shape) is not tuple:
+        raise _refused("it has an array that holds no numbers")
+    lengths = cast("tuple[object, ...]", shape)
+    if any(type(n) is not int or n < 0 for n in lengths) or len(lengths) > _DIMENSIONS:
+        raise _refused("it has an array of no shape")
+    if math.prod(cast("tuple[int, ...]", lengths)) * dtype.size != len(data):
+        raise _refused("it has an array of another size than its bytes")
 
 
 class _Dry(pickle.Unpickler):
@@ -148,7 +274,7 @@ class _Dry(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         full = f"{module}.{name}"
         self.names.add(full)
-        return _Blank(full, (_NoArray if full == ARRAY else _StandIn,), {})
+        return _Blank(full, (_STAND_INS.get(full, _StandIn),), {})
 
 
 class _Named(pickle.Unpickler):
@@ -173,39 +299,34 @@ class _Named(pickle.Unpickler):
         return found
 
 
-def _dtype(kind: object, *_: object) -> np.dtype[Any]:
-    if not isinstance(kind, str) or kind.lstrip("<>=|")[:1] not in _NUMBERS:
-        raise _refused("it has an array that holds no numbers")
+def _dtype(kind: str, *_: object) -> np.dtype[Any]:
     # Of its own: its state is set afterwards, and the type that all arrays share must not be changed.
     return np.dtype(kind, False, True)
 
 
-def _from_buffer(data: object, dtype: object, shape: object, order: object) -> object:
-    if not isinstance(data, (bytes, bytearray)) or not isinstance(dtype, np.dtype) or dtype.hasobject:
-        raise _refused("it has an array that holds no numbers")
-    fortran = order == "F"
-    return np.frombuffer(data, dtype).reshape(cast("tuple[int, ...]", shape), order="F" if fortran else "C")
+def _from_buffer(
+    data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"]
+) -> object:
+    return np.frombuffer(data, dtype).reshape(shape, order=order) if data else np.empty(shape, dtype, order)
 
 
-def _empty(kind: object, shape: object, *_: object) -> object:
-    if kind is not np.ndarray or shape != (0,):
-        raise _refused("it has an array of another class")
+def _empty(*_: object) -> object:
     return np.empty((0,), np.uint8)
 
 
-def _scalar(dtype: object, data: object = b"", *_: object) -> object:
-    if not isinstance(dtype, np.dtype) or dtype.hasobject or not isinstance(data, bytes):
-        raise _refused("it has a scalar that is no number")
-    if len(data) != dtype.itemsize:
-        raise _refused("it has a scalar of another size than its type")
+def _scalar(dtype: np.dtype[Any], data: bytes) -> object:
     return cast("object", np.frombuffer(data, dtype)[0])
 
 
-_OF_ARRAYS: dict[str, Any] = {
-    "numpy.ndarray": np.ndarray,
-    "numpy.dtype": _dtype,
-    **{f"numpy.{core}.numeric._frombuffer": _from_buffer for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray._reconstruct": _empty for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
+_ARRAYS: Mapping[str, tuple[type[_StandIn], Any]] = {
+    "numpy.ndarray": (_ArrayClass, np.ndarray),
+    "numpy.dtype": (_DtypeStandIn, _dtype),
+    **{f"numpy.{core}.numeric._frombuffer": (_BufferStandIn, _from_buffer) for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray._reconstruct": (_ArrayStandIn, _empty) for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": (_ScalarStandIn, _scalar) for core in ("core", "_core")},
 }
-"""What numpy writes for an array of numbers, each made by us: numpy's own allocate whatever they are told."""
+"""What numpy writes for an array of numbers: what looks at it when nothing runs, and what makes it. numpy's own take
+states that crash the interpreter, so none reaches it that is not just what numpy writes."""
+
+_STAND_INS = {name: stand_in for name, (stand_in, _) in _ARRAYS.items()}
+_OF_ARRAYS = {name: make for name, (_, make) in _ARRAYS.items()}

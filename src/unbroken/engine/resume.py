@@ -231,11 +231,21 @@ def resume_run(
             result,
             plan=plan,
             fault=with_loss(with_damage(classify(traces), damage), lent),
+            # Saved again at the next clean point: else a later start without the wish would go on from what it left.
+            adopted=result.adopted or _went_back(result, wish, evidence),
             reasons=reasons,
             damaged=frozenset(condemned),
             steps_lost=_steps_lost(traces, result),
             where=settings.where,
         )
+
+
+def _went_back(result: Resumption, wish: Wish, evidence: Evidence) -> bool:
+    """Whether a person has gone back before checkpoints that can be used."""
+    chosen = result.commit
+    if chosen is None or not (wish.resume == "best" or isinstance(wish.resume, int)):
+        return False
+    return any(c.sequence > chosen.sequence and c.sequence not in evidence.damaged for c in evidence.commits)
 
 
 def _skeleton(source: Source, world: World | None) -> Snapshot:

@@ -19,6 +19,7 @@ from tests.cli.command import unbroken
 from tests.engine.children import die, in_child
 from tests.engine.runs import flip_newest
 from tests.engine.training import Training, engine_of, train
+from tests.faults.test_journal import came_to, killed_and_spoilt, last_start
 from tests.repo.states import meta, snapshot
 from unbroken.errors import NoUsableCheckpoint
 from unbroken.repo.repository import Repository
@@ -272,6 +273,23 @@ def test_what_the_mirror_has_is_told(root: Path, tmp_path: Path) -> None:
     engine = engine_of(Training(), root, mirror=tmp_path / "second", mirror_keep_last=5)
     assert engine.resume().step == 20
     engine.close()
+
+
+def test_environments_that_can_be_rebuilt_from_the_journal_are_told(root: Path, tmp_path: Path) -> None:
+    killed_and_spoilt("frozenlake", root)
+    without = Path(shutil.copytree(root, tmp_path / "without"))
+    shutil.rmtree(without / "run" / "journal")
+    stops = unbroken("doctor", without, cwd=without)
+    assert (stops.code, "journal=True records them" in stops.out) == (1, True)
+    answer = unbroken("doctor", root, "--json", cwd=root)
+    assert answer.code == 0
+    rebuilt = next(attempt for attempt in answer.json["plan"] if attempt["first"])
+    assert rebuilt["tier"] == "rebuilt"
+    assert unbroken("doctor", root, "--worst-tier", "older", cwd=root).code == 1
+    came_to("frozenlake", root)
+    tier, step = last_start(root)
+    assert tier == "rebuilt"
+    assert f"would go on at step {step:,}, with environments rebuilt" in answer.json["outcome"]
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ from unbroken.engine.faults import EndOfProcess, FaultKind, classify, with_damag
 from unbroken.engine.guards.counters import check_records
 from unbroken.engine.metadata import NOT_FINITE
 from unbroken.engine.mirroring import mirror_contents, wants_mirror
+from unbroken.engine.rebuild import NOT_KEPT
 from unbroken.engine.recovery import Evidence, RecoveryPlan, Tier, Wish, of_segment, plan_recovery
 from unbroken.engine.settings import Settings
 from unbroken.engine.traces import read_traces
 from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
+from unbroken.repo import journal
 from unbroken.repo.lock import await_companion, read_lease
 from unbroken.repo.process import Process, named_in
 from unbroken.repo.pruning import plan_prune
@@ -38,8 +40,6 @@ from unbroken.types import Sequence
 
 SHOWN = 3
 STOP = "would stop"
-JOURNAL = "journal"
-"""Where a run keeps what environments can be rebuilt from. Whether they can, only the script finds out."""
 
 FindsSick = Callable[[Snapshot], Collection[str]]
 """Returns the places of weights that are not finite."""
@@ -82,16 +82,22 @@ def examine(
     every = repository.commits()
     segment = every[0].segment if every else 0
     wish = Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best)
+    recorded = journal.is_there(repository.store)
     evidence = Evidence(
         commits=of_segment(every, segment),
+        rebuild="" if recorded else NOT_KEPT,
         unreadable=tuple(str(fault) for fault in repository.broken()),
-        rebuild="" if list(repository.store.list(JOURNAL)) else "no rollouts were recorded",
     )
     named = isinstance(settings.resume, int)
+    base: Commit | None = None
     while True:
         plan = plan_recovery(evidence, wish, where=settings.where)
         commit = None if plan.first is None else plan.first.commit
         if commit is None:
+            base = _base(repository, evidence.commits) if _is_rebuilding(plan) else None
+            if base is None and _is_rebuilding(plan):
+                evidence = replace(evidence, rebuild="the journal has no entry that belongs to a checkpoint")
+                continue
             break
         damage, rejection = _problem(repository, commit, () if named else weights, sick)
         if not damage and not rejection:
@@ -102,9 +108,10 @@ def examine(
             evidence = replace(evidence, rejected={**evidence.rejected, commit.sequence: rejection})
     condemned: Mapping[Sequence, str] = evidence.damaged
     fault = with_damage(classify(traces), (*condemned.values(), *evidence.unreadable))
+    taken = commit or base
     findings: list[Finding] = [
         *_holder(repository, here),
-        *(() if commit is None else _key(repository, commit, settings)),
+        *(() if taken is None else _key(repository, taken, settings)),
         *_leftovers(repository, here),
         *_room(repository, every),
     ]
@@ -112,10 +119,10 @@ def examine(
     mirror = [*_mirror(settings, wants=wants)]
     findings += mirror
     stop = next((one for one in findings if one.stops), None)
-    outcome = _outcome(plan, stop, mirror[0] if wants and mirror and mirror[0].ok else None)
+    outcome = _outcome(plan, stop, mirror[0] if wants and mirror and mirror[0].ok else None, base)
     if findings[0].stops:
         fault = EndOfProcess(FaultKind.NONE, "it goes on")
-    lost = traces.lost(segment, commit.step) if commit is not None else None
+    lost = traces.lost(segment, taken.step) if taken is not None else None
     return Diagnosis(
         where=settings.where,
         outcome=outcome,
@@ -128,8 +135,26 @@ def examine(
     )
 
 
-def _outcome(plan: RecoveryPlan, stop: Finding | None, mirror: Finding | None) -> str:
-    """Return what a start would do. A `mirror` that is asked has something to bring back."""
+def _is_rebuilding(plan: RecoveryPlan) -> bool:
+    return plan.first is not None and plan.first.tier is Tier.REBUILT
+
+
+def _base(repository: Repository, commits: Collection[Commit]) -> Commit | None:
+    """Return the newest checkpoint that can be read but for its environments, of which the journal has an entry."""
+    for commit in commits:
+        try:
+            record, component = journal.read(repository.store, commit)
+            names = {entry.component for entry in repository.manifest(commit).documents.values()}
+            if record.problem or not commit.good or repository.verify(commit, names - {component.name}):
+                continue
+        except (CorruptObject, ObjectMissing, UnsupportedFormat):
+            continue
+        return commit
+    return None
+
+
+def _outcome(plan: RecoveryPlan, stop: Finding | None, mirror: Finding | None, base: Commit | None) -> str:
+    """Return what a start would do. A `mirror` that is asked has something to bring back; a rebuilt state has a `base`."""
     first = plan.first
     if stop is not None:
         return f"{STOP}: {stop.found}"
@@ -142,8 +167,8 @@ def _outcome(plan: RecoveryPlan, stop: Finding | None, mirror: Finding | None) -
         ended = first.commit.position == "end"
         verb = "would find the training finished at" if ended else "would go on at"
         return f"{verb} step {first.commit.step:,} from {which}"
-    if first.tier is Tier.REBUILT:
-        return "would rebuild the environments from what was recorded"
+    if base is not None:
+        return f"would go on at step {base.step:,}, with environments rebuilt from the journal, if they come to the same"
     if plan.obstacles:
         return "would start at the beginning, because nothing that was saved can be used"
     return "would start at the beginning"

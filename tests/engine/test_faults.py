@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -153,3 +156,38 @@ def test_a_process_that_was_killed_while_it_restored_was_killed(tmp_path: Path) 
     with engine_of(Training(), tmp_path) as engine:
         report = engine.resume()
     assert (report.fault.kind, report.step) == (FaultKind.SOFT, 0)
+
+
+def test_a_process_that_was_told_to_end_has_ended_in_order_and_nothing_is_lost(tmp_path: Path) -> None:
+    def body() -> None:
+        training = Training()
+        with engine_of(training, tmp_path) as engine:
+            engine.resume()
+            train(engine, training, start=0, until=17)
+            os.kill(os.getpid(), signal.SIGTERM)
+            train(engine, training, start=17, until=40)
+
+    assert in_child(body) != 0
+    with engine_of(Training(), tmp_path) as engine:
+        report = engine.resume()
+    assert (report.fault.kind, report.step, report.steps_lost) == (FaultKind.CLEAN, 17, 0)
+    assert report.fault.detail.endswith("closed the run: preempted by SIGTERM")
+
+
+def test_an_error_of_the_script_is_the_last_word_of_its_process(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from tests.engine.training import Training, engine_of, train
+
+training = Training()
+engine = engine_of(training, Path({str(tmp_path)!r}))
+engine.resume()
+train(engine, training, start=0, until=15)
+raise ZeroDivisionError("too bold")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 1
+    with engine_of(Training(), tmp_path) as engine:
+        report = engine.resume()
+    assert (report.fault.kind, report.step, report.steps_lost) == (FaultKind.CLEAN, 10, 4)
+    assert report.fault.detail.endswith("closed the run: ZeroDivisionError: too bold")

@@ -95,7 +95,7 @@ def classify(traces: Traces) -> EndOfProcess:
     if traces.closed:
         return EndOfProcess(
             FaultKind.CLEAN,
-            f"{who} closed the run" + (f" after {traces.last_words}" if traces.last_words else ""),
+            f"{who} closed the run" + (f": {traces.last_words}" if traces.last_words else ""),
         )
     gone = f"{who} is gone without closing the run"
     if not traces.same_host and traces.same_kernel:

@@ -47,7 +47,7 @@ def read_traces(repository: Repository, process: Process) -> Traces:
         newest_step=None if newest is None else newest.step,
         newest_segment=0 if newest is None else newest.segment,
         last_step=None if ended is None else ended.step,
-        last_words=ended.reasons[0] if ended is not None and ended.reasons else "",
+        last_words="" if ended is None else "; ".join(ended.reasons),
     )
 
 

@@ -6,11 +6,15 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
 
 import unbroken
 from unbroken.engine.configuration import model
@@ -195,10 +199,10 @@ def test_every_setting_has_a_key_of_its_name() -> None:
         ("checkpoint: [", 2, "is no YAML"),
         ("checkpoint:\n\tjob: a", 2, "is no YAML"),
         ("checkpoint: &a\n  every: *a", 2, "aliases have no place here"),
-        ("checkpoint: !!python/object/apply:os.abort []", 1, "checkpoint should be a valid dictionary"),
+        ("checkpoint: !!python/object/apply:os.abort []", 1, "checkpoint should hold keys"),
         ("checkpoint:\n  job: !!python/name:os.abort", 2, "cannot be read"),
         ("- a", 1, "begins with"),
-        ("checkpoint: 5", 1, "checkpoint should be a valid dictionary"),
+        ("checkpoint: 5", 1, "checkpoint should hold keys"),
         ("a: {b: {c: {d: {e: {f: {g: {h: {i: {j: 1}}}}}}}}}", 1, "nested too deeply"),
     ],
 )  # fmt: skip
@@ -365,3 +369,34 @@ def test_nothing_is_imported_for_the_file_where_there_is_none(tmp_path: Path) ->
     )
     assert done.stdout == "[]\n"
     assert Settings(root="r").interval == DEFAULT_EVERY
+
+
+WORDS = st.sampled_from([
+    "checkpoint:", "  every:", "    steps: 5", "  keep_last: 3", "  best: a:min", "  serialization:", "    compression: zstd",
+    "  root: !!binary aGk=", "  job: 2020-99-99", "  trust: [a.B]", "  staging: 0x10", "  grace: .nan", "  sync_timeout: .inf",
+    "  save_every_n_hours: 1.0e+308", "  ? [a]", "  <<: {a: 1}", "  resume: ~", "  exit_code: " + "9" * 5000, "  mirror: |", "\t",
+    "  monitoring: {port: 99999}", "  every: {max_loss: soon}", "&a", "*a", "---", "...", "%YAML 9.9", "  strict: yes", "{", "[", "'", "\x00",
+    "  allow_changed: !!set {a, b}", "  signals: [SIGKILL]", "  writer: [thread]", "  recovery: {auto_resume: no}",
+])  # fmt: skip
+
+
+@given(st.one_of(st.lists(WORDS, max_size=12).map("\n".join), st.text(max_size=200)))
+@trying(max_examples=150, deadline=None, derandomize=True)
+def test_whatever_stands_in_a_file_it_is_settings_or_one_error(text: str) -> None:
+    bare = Settings(root="runs")
+    bare.forgotten("root")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "unbroken.yaml")
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        says = str(file)
+        try:
+            found = bare.overridden({"UNBROKEN_CONFIG": str(file)}).config_file
+        except ConfigError as error:
+            found = str(error)
+    assert says in found
+
+
+def test_a_long_value_does_not_fill_the_screen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        under(tmp_path, "checkpoint:\n  keep_last: " + "x" * 10_000 + "\n")
+    assert len(str(raised.value)) < 400

@@ -23,6 +23,8 @@ from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
 
 SECTION = "checkpoint"
+SHOWN = 60
+"""Letters of a wrong value that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,10 @@ def _wrong(content: Content, error: Any) -> ConfigError:
     # What can be one thing or another has been tried as each of them.
     what = " or ".join(dict.fromkeys(_told(one) for at, one in found if at == path))
     key = ".".join(map(str, path)) or "the file"
+    given = repr(first["input"])
+    given = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
     return ConfigError(
-        f"{content.at(path)}: {key} {what}, and {first['input']!r} is not that.",
+        f"{content.at(path)}: {key} {what}, and {given} is not that.",
         hint="docs/configuration.md says what each key takes.",
     )
 
@@ -154,6 +158,8 @@ def _path(data: object, place: tuple[str | int, ...]) -> Path:
 
 def _told(error: Any) -> str:
     """Return what a value should be, from what pydantic says of one that is not."""
+    if error["type"] == "model_type":
+        return "should hold keys"
     text = str(error["msg"]).removeprefix("Input ")
     return text.replace(", got", " and not").rstrip(".")
 

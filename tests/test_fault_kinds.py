@@ -24,6 +24,7 @@ MEMORIES = "faults/test_memories.py::test_its_memory_comes_back_once_and_whole"
 LEARNED = "faults/test_learning.py::test_what_is_learned_goes_on"
 WORLDS = "faults/test_worlds.py::test_the_world_goes_on"
 STARTED = "faults/test_starting_again.py"
+SIGNALS = "faults/test_signals.py"
 SLICE = "exactness/test_slice.py"
 TRAPS = "adapters/test_loop_traps.py"
 KEPT = "engine/test_kept.py"
@@ -283,12 +284,26 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{KEPT}::test_what_a_save_has_left_behind_is_no_checkpoint",
     )),
     "I14": ("parts of two checkpoints are refused", (f"{KEPT}::test_parts_of_two_checkpoints_are_none",)),
-    "K2": ("SIGTERM leaves a committed checkpoint", (f"{LIGHTNING}/test_faults.py::test_a_sigterm_saves_what_the_batch_has_come_to",)),
+    "K2": ("SIGTERM leaves a committed checkpoint, or ends it within the grace with the last one intact", (
+        f"{SIGNALS}::test_a_signal_in_a_step_saves_the_step_and_the_next_start_ends_as_if_there_had_been_none",
+        f"{SIGNALS}::test_ten_signals_in_two_seconds_of_training_make_one_checkpoint",
+        f"{SIGNALS}::test_where_no_clean_point_comes_the_grace_ends_it_with_what_was_committed",
+        f"{SB3}/test_preemption.py::test_told_to_end_it_saves_once_and_goes_on_as_if_nothing_had_been",
+        f"{LIGHTNING}/test_faults.py::test_a_sigterm_saves_what_the_batch_has_come_to",
+        "faults/test_clusters.py::test_a_slurm_job_that_is_told_saves_and_goes_back_into_the_queue",
+    )),
     "K3": ("the first start and the tenth are one command", (
         f"{STARTED}::test_the_first_start_and_the_tenth_are_one_command",
     )),
-    "K4": ("many starts leave no more than one", (f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",)),
-    "K5": ("one owner saves", (f"{STARTED}::test_a_forked_worker_is_no_second_trainer",)),
+    "K4": ("many starts leave no more than one", (
+        f"{STARTED}::test_twenty_starts_leave_as_many_checkpoints_as_one",
+        "engine/test_preemption.py::test_twenty_ends_by_a_signal_leave_as_many_checkpoints_as_are_kept",
+    )),
+    "K5": ("one owner saves, also where the whole group is told, and a save that fails stops no requeue", (
+        f"{STARTED}::test_a_forked_worker_is_no_second_trainer",
+        f"{SIGNALS}::test_workers_that_were_forked_do_as_ever_and_only_the_trainer_saves",
+        "engine/test_preemption.py::test_a_save_that_fails_is_said_and_keeps_nothing_from_ending",
+    )),
     "K6": ("a few lines make a program in CleanRL's manner exact", (
         "adapters/test_cleanrl.py::test_it_is_fewer_than_fifteen_lines_away_from_the_program_without",
         "adapters/test_cleanrl.py::test_killed_and_started_again_it_ends_as_if_it_had_never_stopped",

@@ -43,6 +43,8 @@ class Options:
     """Steps of a second loop of the same script."""
     die: int = -1
     """Kill this process at the top of that step."""
+    told: int = -1
+    """Tell this process to end, in that step."""
     cold: str = ""
     """Part that is not brought back."""
     drift: int = -1
@@ -243,6 +245,8 @@ def train(
                 tell(error)
         if step == options.die:
             os.kill(os.getpid(), signal.SIGKILL)
+        if step == options.told:
+            os.kill(os.getpid(), signal.SIGTERM)
         row = buffer.generator.normal(size=3) + np.random.rand() + random.random()  # noqa: NPY002
         buffer.add(row)
         optimizer.momentum += optimizer.rate * shared.normal(size=options.length)

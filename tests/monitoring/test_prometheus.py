@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.runs import abandon
 from tests.engine.training import Training, source_of
-from tests.monitoring.prometheus import Prometheus, free_port, serving
+from tests.monitoring.prometheus import OFFSET, Prometheus, free_port, serving
 from tests.monitoring.test_rules import ALERTS
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring.monitor import Monitor, MonitoringWarning
@@ -156,12 +156,13 @@ def spoilt(scene: Scene) -> None:
 
 
 def growing(scene: Scene, prometheus: Prometheus, port: int) -> None:
-    """Fifty megabytes more with each save, from the moment in which Prometheus knows how little there was."""
-    engine, training = scene.started("growing", port=port, width=2500, keep_last=20)
-    left = iter(range(5))
+    """A hundred megabytes at once, as soon as Prometheus knows how little there was before."""
+    engine, training = scene.started("growing", port=port, width=4000)
+    waiting = [True]
 
     def grow() -> None:
-        if prometheus.ask('checkpoint_storage_usage_gb{job="growing"}') and next(left, None) is not None:
+        if waiting and prometheus.ask(f'checkpoint_storage_usage_gb{{job="growing"}} offset {OFFSET}'):
+            waiting.clear()
             training.step()
             engine.save(1, reason="asked for", wait=True)
 

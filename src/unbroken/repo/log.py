@@ -88,7 +88,7 @@ def _records(store: ByteStore) -> list[str]:
     """
     keys = [key for key in store.list(layout.COMMITS) if layout.commit_sequence(key) is not None]
     highest = max((layout.commit_sequence(key) or 0 for key in keys), default=0)
-    mark = fencing.low_water(store)
+    mark = _low_water(store)
     if mark > highest + 1:
         around = range(max(highest + 1, mark - AROUND), mark + AROUND)
         there = [number for number in around if exists(store, layout.commit(Sequence(number)))]
@@ -99,6 +99,13 @@ def _records(store: ByteStore) -> list[str]:
         keys.append(layout.commit(following))
         following = Sequence(following + 1)
     return keys
+
+
+def _low_water(store: ByteStore) -> Sequence:
+    try:
+        return fencing.low_water(store)
+    except UnsupportedFormat:
+        return Sequence(1)  # it only helps to look; what else cannot be read will be told
 
 
 def read_commit(store: ByteStore, key: str) -> Commit:

@@ -82,10 +82,9 @@ class CheckpointCallback(Callback):
                 hint="Use Every(steps=…) or Every(seconds=…).",
             )
         self._session: Session | None = None
-        # The settings have the last word on it in the world; this is for the meeting before.
-        seconds = options.get("sync_timeout") or SYNC_SECONDS
-        self._meeting = Meeting(replicated=replicated, sync_timeout=seconds, start_timeout=start_timeout)
         self._settings = settings_of("CheckpointCallback", root, options, job=job)
+        seconds = self._settings.overridden(os.environ).sync_timeout or SYNC_SECONDS
+        self._meeting = Meeting(replicated=replicated, sync_timeout=seconds, start_timeout=start_timeout)
 
     @property
     def report(self) -> ResumeReport | None:

@@ -30,6 +30,7 @@ EXITS: dict[Verdict, int] = {
     "different": EXIT_NO,
     "not proved": EXIT_FAILED,
     "snapshot lost": EXIT_NO,
+    "left behind": EXIT_NO,
 }
 
 
@@ -55,7 +56,7 @@ def prove(
     """Run a script undisturbed and killed with SIGKILL; exit 0 only if both end exactly alike.
 
     Exit status 1: they differ, or with --kill trainer a snapshot was lost that was handed to the process that
-    writes. 2: it could not be proved (the script failed, ended before it was killed
+    writes, or something was left behind on the disk, in memory or as a process. 2: it could not be proved (the script failed, ended before it was killed
     often enough, no restart restored anything, or a part of the state is in no checkpoint).
     """
     if kill not in TARGETS:
@@ -66,6 +67,12 @@ def prove(
         )
     show(*tables(result, verbose=verbose), data=document(result), json=json)
     return EXITS[result.verdict]
+
+
+NOTHING_LEFT = (
+    "Left behind: nothing (temporary files, objects without a checkpoint, pending record, lease, processes, shared"
+    " memory)."
+)
 
 
 class Bar:
@@ -134,6 +141,7 @@ def tables(result: ProveResult, *, verbose: bool) -> list[Table | str]:
         else:
             parts.append(comparison_table(final.components, title=title))
         parts += [*promises_told(final.components), ""]
+    parts += [f"Left behind: {found}" for found in result.left_behind] or [NOTHING_LEFT]
     lost = result.lost_seconds
     parts.append(
         f"Wall time: {seconds(result.undisturbed_seconds)} undisturbed, {seconds(result.killed_seconds)} with "
@@ -175,6 +183,8 @@ def verdict_told(result: ProveResult) -> str:
         return f"equal as far as captured: {'; '.join(parts)}"
     if result.verdict == "snapshot lost":
         return "snapshot lost: the ends are equal, but what was handed to the process that writes was not committed"
+    if result.verdict == "left behind":
+        return f"left behind: the ends are equal, but {counted(len(result.left_behind), 'thing')} should not be there"
     if result.verdict == "not proved":
         return f"not proved: what the checkpoints hold is equal, but {'; '.join(parts)}"
     return result.verdict

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -26,6 +27,19 @@ LEAVE_S = 1.0
 """How long processes that outlive a script's normal end may take to end by themselves."""
 DIE_S = 30.0
 """How long the command may take to end after its trainer was killed under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a tree: command lines of processes, and files of shared memory."""
+
+    processes: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    assert isinstance(found, list)
+    return tuple(map(str, found))
 
 
 class Launch:
@@ -111,6 +125,23 @@ class Launch:
         deadline = time.monotonic() + LEAVE_S
         while not self.empty and (left := deadline - time.monotonic()) > 0:
             self._take(self._events(left))
+
+    def left(self) -> Left:
+        """Return what is there of the tree."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"left\n")
+        while True:
+            events = self._events(None)
+            self._take(events)
+            for event in events:
+                if event["event"] == "left":
+                    return Left(_texts(event["processes"]), _texts(event["shared"]))
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left of it."""
+        assert self._process.stdin is not None
+        return self._process.stdin.closed
 
     def close(self) -> None:
         """Kill whatever is left and wait until it is gone. May be called again."""

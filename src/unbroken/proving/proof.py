@@ -1,7 +1,8 @@
 """A proof: one undisturbed run, one that is killed and restarted, and the comparison of their ends.
 
 Invariant: the answer "equal" is given only if every kill happened, at least one restart restored a
-checkpoint after step 0, both runs came to their end, and their checkpoints hold every part of the state.
+checkpoint after step 0, both runs came to their end, their checkpoints hold every part of the state, and nothing
+is left behind (`leftovers.py`).
 Everything else is an error or another answer, never a pass.
 
 It does not promise that the script is deterministic by itself: one that is not is found different.
@@ -18,7 +19,8 @@ from typing import Protocol
 from unbroken.capture.volatile import VOLATILE
 from unbroken.errors import ConfigError, Unproved
 from unbroken.format.records import Commit, HistoryRecord
-from unbroken.proving.launch import KillTarget, Launch
+from unbroken.proving.launch import KillTarget, Launch, Left
+from unbroken.proving.leftovers import left_in, not_excused
 from unbroken.proving.moments import KillMoment, Trigger, draw_moments
 from unbroken.proving.progress import ProgressFile, Reached, last_words
 from unbroken.proving.roots import compare_finals, copy_starts, finals, saved_between
@@ -119,6 +121,8 @@ class _Proof:
         self.timeout = timeout
         self.cwd = cwd
         self.observer = observer
+        self.undisturbed_left = Left()
+        self.killed_left: list[Left] = []
 
     def carry_out(self, kills: int, seed: int, *, kept: bool) -> ProveResult:
         work = self.workspace
@@ -142,6 +146,11 @@ class _Proof:
             starts=tuple(starts),
             finals=compare_finals(work.undisturbed, work.killed),
             left_out=tuple(str(leaf) for leaf in VOLATILE),
+            left_behind=(
+                *(f"undisturbed run: {found}" for found in left_in(work.undisturbed)),
+                *(f"killed run: {found}" for found in left_in(work.killed)),
+                *self.left_by_kills(),
+            ),
             directory=work.directory if kept else None,
         )
 
@@ -154,6 +163,7 @@ class _Proof:
             seconds = time.monotonic() - began
             process.leave()
             self.check_exit(process, "undisturbed run")
+            self.undisturbed_left = process.left()
         root = self.workspace.root
         if not jobs(root):
             raise Unproved(
@@ -194,6 +204,10 @@ class _Proof:
                 process = self.launch(f"start-{number}")
                 left_behind.append(process)
                 kill = self.run_start(process, trigger, patience, number)
+                if kill is None:
+                    self.killed_left += [earlier.left() for earlier in left_behind if not earlier.closed]
+                elif self.target == "tree":
+                    self.killed_left.append(process.left())
                 if self.target == "tree" or kill is None:
                     process.close()
                 starts.append(Start(resumes=tuple(self.resumes(copied, seen)), kill=kill))
@@ -230,6 +244,16 @@ class _Proof:
         process.leave()
         self.check_exit(process, f"start {number} of the killed run")
         return None
+
+    def left_by_kills(self) -> list[str]:
+        """Return processes and shared memory that are there at the end of the killed run, and not of the other."""
+        processes = {command for left in self.killed_left for command in left.processes}
+        shared = {path for left in self.killed_left for path in left.shared if Path(path).exists()}
+        excused = shared if self.undisturbed_left.shared else set[str]()
+        return [
+            *(f"process {found}" for found in not_excused(processes, self.undisturbed_left.processes)),
+            *(f"shared memory {found}" for found in not_excused(shared, excused)),
+        ]
 
     def launch(self, name: str) -> Launch:
         out, err = self.workspace.output(name)

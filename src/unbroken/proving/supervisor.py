@@ -5,7 +5,7 @@ milliseconds. It makes itself the reaper of all its descendants: a worker that d
 child instead of init's, so "everything below me" is exactly what the script started, and nothing else.
 
 It obeys lines on standard input (`tree`: kill everything; `trainer PATH`: kill the process that keeps
-PATH open) and reports JSON lines on standard output. When standard input ends, it kills everything and
+PATH open; `left`: say what is there) and reports JSON lines on standard output. When standard input ends, it kills everything and
 exits: the script never outlives `prove`, however `prove` itself ended.
 
 It does not promise to find processes that another daemon started at the script's request (containers,
@@ -27,6 +27,7 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Only `prove` decides when the script dies; it does so by closing our standard input."""
 PAUSE_S = 0.001
+SHARED = "/dev/shm"  # noqa: S108 - only looked at
 
 
 class Reaper:
@@ -36,6 +37,8 @@ class Reaper:
         self.main = 0
         self.ended = False
         self.told_empty = False
+        self.shared: set[str] = set()
+        """Files of shared memory that the processes were seen to use."""
 
     def start(self, out: str, err: str, command: list[str]) -> None:
         files = [
@@ -59,6 +62,20 @@ class Reaper:
             if pid == self.main:
                 self.ended = True
                 say(event="ended", code=os.waitstatus_to_exitcode(status))
+
+    def look(self) -> None:
+        """Note which shared memory the processes use: once they are dead nothing tells whose it was."""
+        if os.path.isdir(SHARED):
+            for pid, _ in descendants(os.getpid()):
+                self.shared.update(shared_by(pid))
+
+    def left(self) -> dict[str, list[str]]:
+        """Return the command lines of the processes that live, and the shared memory that is still there."""
+        self.look()
+        return {
+            "processes": sorted(command_of(pid) for pid, _ in descendants(os.getpid())),
+            "shared": sorted(path for path in self.shared if os.path.exists(path)),
+        }
 
     def kill_tree(self) -> int:
         """Kill everything below this process until nothing is left; return how many were killed.
@@ -142,6 +159,25 @@ def kill(pid: int, born: int) -> bool:
     return True
 
 
+def command_of(pid: int) -> str:
+    """Return the command line of a process; nothing if it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def shared_by(pid: int) -> set[str]:
+    """Return the files of shared memory that a process has mapped."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if SHARED in line}
+    except OSError:  # gone, or another user's
+        return set()
+    return {path for path in paths if path.startswith(SHARED + "/") and not path.endswith(" (deleted)")}
+
+
 def holds(pid: int, path: str) -> bool:
     """Whether a process keeps `path` open."""
     try:
@@ -202,9 +238,13 @@ def main(arguments: list[str]) -> int:
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 word, _, rest = line.decode().partition(" ")
-                if word == "tree":
+                if word == "left":
+                    say(event="left", **reaper.left())
+                elif word == "tree":
+                    reaper.look()
                     say(event="done", killed=reaper.kill_tree())
                 elif word == "trainer":
+                    reaper.look()
                     say(event="done", killed=reaper.kill_trainer(rest))
         if reaper.ended and not reaper.told_empty and next(descendants(os.getpid()), None) is None:
             reaper.told_empty = True

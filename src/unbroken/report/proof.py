@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias
 from unbroken.report.comparison import ComponentComparison
 from unbroken.types import Fidelity
 
-Verdict: TypeAlias = Literal["equal", "equal as far as captured", "not proved", "snapshot lost", "different"]
+Verdict: TypeAlias = Literal[
+    "equal", "equal as far as captured", "not proved", "snapshot lost", "left behind", "different"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,8 @@ class ProveResult:
     """Leaves that were not compared, each with the reason: the closed list of wall-clock values."""
     directory: Path | None
     """Where both runs and the script's output lie, if they were kept."""
+    left_behind: tuple[str, ...] = ()
+    """What is left at the end and should not be: files and records in the runs, processes, shared memory."""
 
     @property
     def equal(self) -> bool:
@@ -109,6 +113,8 @@ class ProveResult:
             return "different"
         if self.outlived < self.handed_over:
             return "snapshot lost"
+        if self.left_behind:
+            return "left behind"
         if not all(final.whole for final in self.finals):
             return "not proved"
         exact = all(final.worst is Fidelity.EXACT for final in self.finals)

@@ -18,8 +18,10 @@ from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format import wire
 from unbroken.format.digest import digest_of
+from unbroken.format.journal import JournalRecord
 from unbroken.format.manifest import DocumentEntry, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.mirror import MirrorRecord
 from unbroken.format.ranks import (
     Admission,
     Ballot,
@@ -104,6 +106,17 @@ RECORDS: list[Record] = [
     Finding(rank=1, differences=["here"]),
     Outcome(sequence=0, reason="why"),
     FormatRecord(magic=MAGIC),
+    MirrorRecord(id=WRITE),
+    JournalRecord(
+        step=Step(5),
+        segment=1,
+        position="end",
+        time=1.5,
+        state=DIGEST,
+        document=7,
+        blobs=[1, 2],
+        content=DIGEST,
+    ),
 ]
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from unbroken.cli.target import split
+
 TOP = Path(__file__).parent.parent.parent
 DECODERS = (
     "records", "history", "manifest", "meta", "birth", "document-json", "document-msgpack", "laid-over", "index",
@@ -62,3 +64,8 @@ def test_the_guard_hears_whatever_a_decoder_must_not_do() -> None:
     for name, words in wanted.items():
         assert told[name].startswith("found: "), name
         assert words in told[name]
+
+
+def test_a_word_that_is_too_long_for_a_path_names_a_step_of_it() -> None:
+    """Found by the fuzzer: it was asked whether the whole of it exists."""
+    assert split("x" * 5000 + "@latest") == ("x" * 5000, "latest")

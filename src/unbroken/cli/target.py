@@ -139,7 +139,7 @@ def run_of(text: str, *, step: int | None = None) -> Target:
 def split(text: str) -> tuple[str, str]:
     """Split `PATH@STEP`. A path that exists is taken as it is, even with an `@` in it."""
     path, found, at = text.rpartition("@")
-    if not found or (Path(text).exists() if not is_url(text) else "/" in at):  # abfss://container@account…
+    if not found or (os.path.exists(text) if not is_url(text) else "/" in at):  # abfss://container@account…
         return text, ""
     return path, at
 

@@ -80,6 +80,8 @@ class Search:
     deletes: bool = True
     """Whether the scenario deletes. If not, what was created stays as it is, and reading it has only one outcome."""
     limit: int | None = None
+    drawn: Sequence[int] | None = None
+    """Instead of a search, one schedule: each number chooses among what can be done then."""
     schedules: int = 0
     points: int = 0
     changes: int = 0
@@ -289,12 +291,17 @@ class Execution:
         """Return the next decision; None if there is none to take, because all are over."""
         place = len(self._taken)
         options = list(self._options(actor))
-        if not any(option.actor >= 0 for option in options) and not self._parcels:
-            return None
+        if not options:
+            if all(other.over for other in self.actors):
+                return None
+            raise Abandoned  # what is left would read what it could have read before: another schedule has it
         if place < len(self._prefix):
             decision = self._prefix[place]
             if decision not in options:
                 raise AssertionError(f"the scenario is not determined by its schedule: {decision}")
+        elif self._search.drawn is not None:
+            drawn = self._search.drawn
+            decision = options[drawn[place] % len(options) if place < len(drawn) else 0]
         else:
             if not self._search.is_new(self._point(actor), self._switches):
                 raise Abandoned
@@ -316,7 +323,8 @@ class Execution:
         for other in order:
             assert other.pending is not None
             name, _ = other.pending
-            if self._search.switches is None and name in _READS and other.number < self._least:
+            searched = self._search.switches is None and self._search.drawn is None
+            if searched and name in _READS and other.number < self._least:
                 continue  # it could have read before: nothing has changed since
             for how in ("done", *sorted(_HOW.get(name, frozenset[str]()) & self._search.kinds)):
                 decision = Decision(other.number, how, operation=" ".join(other.pending))

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from unbroken.errors import ConfigError, InternalError
 
@@ -38,8 +38,7 @@ class Left:
 
 
 def _texts(found: object) -> tuple[str, ...]:
-    assert isinstance(found, list)
-    return tuple(map(str, found))
+    return tuple(map(str, cast("list[object]", found)))
 
 
 class Launch:

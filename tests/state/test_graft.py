@@ -159,6 +159,8 @@ def test_a_pickle_that_cannot_be_loaded_is_an_error_of_the_plan() -> None:
 BROKEN: dict[str, Value] = {
     "rows of an array that nobody has": Array(d="<f8", s=(1 << 50,), rows=0),
     "objects that nobody has": ObjectArray(s=(1 << 50,), v=[], rows=0),
+    "no objects in a shape that there is not": ObjectArray(s=(0, 1 << 62, 1 << 62), v=[]),
+    "a dtype for Python's compiler": Array(d="(1000,)f8", s=(0,)),
     "a dimension beyond all": Array(d="<f8", s=(0, 1 << 70)),
     "an empty view of a dimension beyond all": View(
         of=Array(d="<f8", s=(1,), data=b"12345678"), d="<f8", s=(0, -5), st=(8, 8)

@@ -77,7 +77,10 @@ def _fresh_array(graft: Graft, node: Array, content: NDArray[Any]) -> NDArray[An
     _confirm(graft, node.s, content.itemsize, content.nbytes)
     if node.rows > node.s[0]:
         raise CorruptObject(f"{graft.place} has more rows written than it has.")
-    whole = np.zeros(node.s, content.dtype, order="F" if node.o == "F" else "C")
+    try:
+        whole = np.zeros(node.s, content.dtype, order="F" if node.o == "F" else "C")
+    except (MemoryError, ValueError) as error:
+        raise CorruptObject(f"{graft.place} claims a size of {list(node.s)}, which cannot be had.") from error
     copy_array(whole[: node.rows], content)
     return whole
 
@@ -104,7 +107,10 @@ def plan_objects(graft: Graft, node: ObjectArray, twin: object) -> Any:
     own = graft.use(node, twin, fits=fits)
     if own is MISSING:
         _confirm(graft, shape, 8, 8 * len(node.v))
-    result = graft.bind(node, np.empty(shape, object)) if own is MISSING else own
+    try:
+        result = graft.bind(node, np.empty(shape, object)) if own is MISSING else own
+    except (MemoryError, ValueError) as error:
+        raise CorruptObject(f"{graft.place} claims a size of {list(shape)}, which cannot be had.") from error
     target = result[: node.rows] if node.rows >= 0 else result
     had = target.reshape(-1).tolist() if own is not MISSING else []
     items = plan_items(graft, node.v, had)

@@ -258,14 +258,29 @@ def test_a_trial_that_answers_with_a_number_is_told_what_to_answer(root: Path) -
         WarmUpTrial("evaluate")  # type: ignore[arg-type]
 
 
-def test_what_a_trial_leaves_behind_and_a_restore_cannot_take_away_is_an_error(root: Path) -> None:
+def test_what_a_trial_adds_is_gone_afterwards_and_is_no_news(root: Path) -> None:
     run_and_abandon(root)
     training = Training()
 
     def evaluate() -> None:
         training.net.cache = [1.0]  # type: ignore[attr-defined]
 
-    with pytest.raises(RestoreFailed, match=r"training/net/cache.*objects of its own"):
+    engine, report = resumed(training, root, WarmUpTrial(evaluate, always=True))
+    assert (report.changes, hasattr(training.net, "cache")) == ((), False)
+    train(engine, training, start=30, until=60)
+    engine.close()
+    assert training.digest() == undisturbed(60)
+
+
+def test_a_setting_that_the_script_has_changed_and_a_trial_spoils_is_an_error_by_name(root: Path) -> None:
+    """The checkpoint cannot put it back: of such a setting the script's value counts, and that is gone."""
+    run_and_abandon(root)
+    training = Training(rate=0.25)
+
+    def evaluate() -> None:
+        training.rate = 99.0
+
+    with pytest.raises(RestoreFailed, match=r"training/rate: 0\.25 → 99\.0.*objects of its own"):
         resumed(training, root, WarmUpTrial(evaluate, always=True))
 
 

@@ -162,6 +162,10 @@ class Ledger:
     def close(self) -> None:
         """Leave every buffer as it was, for good."""
         self._closed = True
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Leave every buffer as it was, until the next capture meets it."""
         for counter in self._counters.values():
             counter.remove()
         self._counters.clear()

@@ -166,6 +166,10 @@ class GraftSource:
         """Let the next capture take everything."""
         self._ledger.forget()
 
+    def undress(self) -> None:
+        """Leave the live objects as they were before the first capture, until the next one."""
+        self._ledger.begin_anew()
+
     def release(self) -> None:
         """Leave the live objects as they were before the first capture."""
         self._ledger.close()

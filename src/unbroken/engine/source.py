@@ -133,6 +133,15 @@ class KeepsJournal(Protocol):
 
 
 @runtime_checkable
+class Undresses(Protocol):
+    """A source that puts something of its own onto live objects, and can take it away for a while."""
+
+    def undress(self) -> None:
+        """Leave the objects as the script has built them, as far as that goes; build on nothing. A restore follows."""
+        ...
+
+
+@runtime_checkable
 class Branches(Protocol):
     """A source whose generators can go on with other streams than those that were saved."""
 

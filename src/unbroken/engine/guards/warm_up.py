@@ -17,10 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from unbroken.engine.changes import within
 from unbroken.engine.guards.rejection import Rejected
 from unbroken.engine.recovery import Tier
+from unbroken.engine.source import NamesVolatile, Source
 from unbroken.errors import ConfigError, RestoreFailed
+from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
+
+SHOWN = 5
 
 Evaluate: TypeAlias = Callable[[], object]
 """Returns None, True or an empty string for a checkpoint that is good enough; False, or why it is not."""
@@ -72,11 +77,20 @@ class WarmUpTrial:
         raise Rejected(f"the warm-up evaluation rejects it{f': {answer}' if answer else ''}")
 
 
-def check_same(first: tuple[str, ...], second: tuple[str, ...]) -> None:
-    """Raise RestoreFailed where the restore after a trial met something that the one before it did not."""
-    new = [line for line in second if line not in first]
-    if new:
+def check_same(source: Source, before: Snapshot, after: Snapshot) -> None:
+    """Compare the objects after the restore that follows a trial with those before it, but for the contents of arrays,
+    which every restore compares with what was saved.
+
+    Raises:
+        RestoreFailed: something is left of the trial.
+    """
+    found = compare(before, after, contents=False)
+    if found and isinstance(source, NamesVolatile):
+        clocks = source.volatile(before)
+        found = [difference for difference in found if not within(difference.place, clocks)]
+    if found:
+        shown = "; ".join(str(difference) for difference in found[:SHOWN])
         raise RestoreFailed(
-            f"The warm-up evaluation left behind what a restore cannot put back: {'; '.join(new)}.",
+            f"The warm-up evaluation left behind what a restore cannot put back: {shown}.",
             hint="Let it work on objects of its own (an environment made for it), or start without it.",
         )

@@ -30,7 +30,7 @@ happen at another call, with another error, or to another byte (all others).
 2. What is there is whole: each commit that counts loads byte for byte as the state of its step, whether it was acknowledged
    or not. After damage to a file, a commit that needs it says so and never loads as something else.
 3. The next process takes the run over; nothing that counts changes; it saves and retains. What had failed once does not
-   fail the next save of the same process.
+   fail the next save of the same process; what was read wrongly, and so taken for damage, not the one after it.
 4. Nothing is left over: no object without a commit, no temporary file, no lease, no open descriptor, no number used twice.
 5. All of it takes a bounded number of calls.
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from torture.life import Life, Promises
 from torture.recovery import Wrong
-from unbroken.errors import UnbrokenError
+from unbroken.errors import CorruptObject, UnbrokenError
 from unbroken.store.base import ByteStore
 from unbroken.testing.faulty_store import Stopped
 
@@ -78,6 +78,9 @@ def endure(
         if not here.is_born:
             tried(here.begin)
         trouble.last_saved = tried(lambda: here.save(first + SAVES))
+        if not trouble.last_saved and isinstance(trouble.errors[-1], CorruptObject):
+            # What was read wrongly before is taken for damage, and told: the save after it writes all anew.
+            trouble.last_saved = tried(lambda: here.save(first + SAVES + 1))
         tried(here.retain)
         tried(here.end)
     except Stopped:

@@ -495,14 +495,14 @@ def test_what_does_not_fit_is_written_by_the_training_itself(root: Path) -> None
     engine.resume()
     engine.save(1, reason="test", wait=True)
     first = pid_of(engine)
-    ceiling, engine._staging._ceiling = engine._staging._ceiling, lambda: 0
-    engine._staging.release()
+    ceiling, engine._snapshots._staging._ceiling = engine._snapshots._staging._ceiling, lambda: 0
+    engine._snapshots._staging.release()
     with pytest.warns(StagingFullWarning):
         engine.save(2, reason="test")
     assert engine._companion is not None
     assert engine._companion.pid is None
     assert ended(first)
-    engine._staging._ceiling = ceiling
+    engine._snapshots._staging._ceiling = ceiling
     engine.save(3, reason="test", wait=True)
     assert pid_of(engine) != first
     engine.save(4, reason="end of training", position="end")

@@ -26,30 +26,29 @@ from functools import partial
 from unbroken.engine.agreement import Agreement, lost_a_rank, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
-from unbroken.engine.clone import Origin, clone
+from unbroken.engine.clone import Origin
 from unbroken.engine.companion.trainer import Companion
 from unbroken.engine.dispatch import Dispatch, Taken, not_begun
 from unbroken.engine.ending import EndsInOrder
-from unbroken.engine.faults import Traces
 from unbroken.engine.guards.warm_up import WarmUpTrial
-from unbroken.engine.memory_limit import free_share
 from unbroken.engine.metadata import last_line
 from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.observer import observer_of
+from unbroken.engine.opening import Opening
 from unbroken.engine.preemption import Preemption
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
 from unbroken.engine.rebuild import JournalKeeper
 from unbroken.engine.recovery import Rebuilder
-from unbroken.engine.report import ResumeReport, lowered
+from unbroken.engine.report import ResumeReport
 from unbroken.engine.requests import Requests, SaveRequest
 from unbroken.engine.resume import Resumption
 from unbroken.engine.schedule import Clock, Schedule
-from unbroken.engine.seat import Seat, check_world, take_seat
+from unbroken.engine.seat import Seat, check_world
 from unbroken.engine.settings import Settings
-from unbroken.engine.source import ForeseesSize, PrefersMoments, RemembersRows, Source
-from unbroken.engine.start import await_companion, facts_of, find_start, sick_at_first, tell_refused
-from unbroken.engine.traces import read_traces
+from unbroken.engine.snapshots import Snapshots
+from unbroken.engine.source import PrefersMoments, Source
+from unbroken.engine.start import facts_of, sick_at_first
 from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
 from unbroken.errors import (
@@ -67,7 +66,6 @@ from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
 from unbroken.state.shared import SharedMemory
 from unbroken.state.snapshot import Snapshot
-from unbroken.state.staging import Staging
 from unbroken.types import Step
 
 GOOD_MOMENT = "restored quickly from here"
@@ -107,11 +105,13 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._source = source
         self.trial: WarmUpTrial | None = None
         """What looks at a checkpoint before the run goes on from it."""
-        self._rebuilder = rebuilder
         self._clock = clock
         self._now = now
         self._progress_path = environment.get(VARIABLE) if self._speaks else None
         self._process = current()
+        self._opening = Opening(
+            source, self.settings, self.world, segment=segment, rebuilder=rebuilder, process=self._process
+        )
         self._schedule = Schedule(self.settings.interval, clock)
         self._agreement: Agreement | None = None
         if self.world is not None:
@@ -129,19 +129,17 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._told = Told()
         memory = SharedMemory() if self.settings.writer == "process" else None
         self._companion = None if memory is None else Companion(memory, self._name_companion)
-        self._touching: Beside | None = None
-        given = self.settings.staging
-        self._staging = Staging(free_share if given is None else lambda: given, memory)
         self._dispatch = Dispatch(
             source, self.settings, segment=segment, process=self._process, schedule=self._schedule,
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
+        self._snapshots = Snapshots(source, self.settings, memory, lambda: self._dispatch.facts.inexact)
         self._writer = self._dispatch.writer
         self.preemption = Preemption(self.settings, self._requests, self._writer)
         """Whether a signal has told this process to end."""
         if self._speaks:
             self._dispatch.observer = observer_of(
-                self.settings, memory=lambda: self._staging.size, clock=clock, now=now
+                self.settings, memory=lambda: self._snapshots.staged_bytes, clock=clock, now=now
             )
         self._observer = self._dispatch.observer
 
@@ -174,11 +172,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     def _taken_up(self, step: int, origin: Origin | None) -> ResumeReport:
         started = self._clock()
         repository = self._repository(create=True)
-        traces = Traces(known=False)
-        if self._speaks:
-            await_companion(repository)
-            traces = read_traces(repository, self._process)
-        self._run = take_seat(repository, self.settings, self.world, self._process)
+        self._run = self._opening.sit(repository)
         atexit.register(self._at_exit)
         try:
             self._dispatch.progress = Progress(self._progress_path)
@@ -186,25 +180,18 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             if self._speaks:
                 self._dispatch.mirroring = Mirroring.of(self.settings)
                 self._dispatch.journal = JournalKeeper(repository.store)
-            return self._resume(repository, self._run, traces, step, origin, started=started)
+            return self._resume(repository, self._run, step, origin, started=started)
         except BaseException as error:
-            tell_refused(self._run, error, job=self.settings.job, process=self._process, time=self._now())
+            self._opening.refused(self._run, error, time=self._now())
             # The script ends or goes on without us; either way the run is free for another process.
             self._release(note=False)
             raise
 
     def _resume(
-        self, repository: Repository, run: Seat, traces: Traces, step: int, origin: Origin | None,
-        *, started: float,
-    ) -> ResumeReport:  # fmt: skip
-        if origin is not None:
-            found = clone(origin, self._source, self.settings, self.world, segment=self.segment)
-        else:
-            found = find_start(
-                repository, run, self._source, self.settings, self.world,
-                segment=self.segment, rebuilder=self._rebuilder, traces=traces, trial=self.trial,
-                mirroring=self._dispatch.mirroring,
-            )  # fmt: skip
+        self, repository: Repository, run: Seat, step: int, origin: Origin | None, *, started: float
+    ) -> ResumeReport:
+        mirroring = self._dispatch.mirroring
+        found = self._opening.find(repository, run, origin=origin, trial=self.trial, mirroring=mirroring)
         self._step = found.step if found.commit is not None or found.restored else step
         facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
         self._dispatch.sick_from_birth = sick_at_first(repository, found)
@@ -215,15 +202,14 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         else:
             self._dispatch.progress.committed(self._step)
             self._newest = self._step
-            if self._dispatch.mirroring is not None:
-                self._dispatch.mirroring.soon()  # the last process may not have come to it
+            if mirroring is not None:
+                mirroring.soon()  # the last process may not have come to it
             if origin is not None:
                 self._settle(found)
             elif found.adopted and self.world is None:
                 self.make_due("settings were changed")
-        if found.position != "end" and isinstance(self._source, ForeseesSize):
-            # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
-            self._touching = Beside(partial(self._staging.reserve, self._source.expected_bytes()))
+        if found.position != "end":
+            self._snapshots.expect()
         self._schedule.begin(self._step, found.episodes)
         self._dispatch.progress.step(self._step)
         report = found.report(
@@ -242,8 +228,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
 
     def _settle(self, found: Resumption) -> None:
         """Commit a clone before it trains: else a kill would bring back what this run was before."""
-        if isinstance(self._source, RemembersRows):
-            self._source.forget()  # what it builds on lies in another run
+        self._snapshots.forget()  # what it builds on lies in another run
         self._save(self._step, reason=f"cloned from {found.origin}", position="step", episodes=found.episodes)
         self._finish_save()
 
@@ -338,9 +323,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._opened()
         started = self._clock()
         self._finish_save()
-        snapshot = self._capture()
+        snapshot = self._snapshots.take()
         self._told.pickled(snapshot)
-        if not self._staging.take(snapshot):
+        if not self._snapshots.stage(snapshot):
             self._dispatch.stood_still(self._clock() - started)
             self._told.once(StagingFullWarning.nothing_is_held())
             return False
@@ -435,14 +420,14 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     ) -> Snapshot:
         earlier = self._lost_before(position)
         started, asked = self._clock(), self._requests.pending()
-        if position == "end" and isinstance(self._source, RemembersRows):
-            self._source.forget()  # nothing comes after it that could find what was missed
-        snapshot = self._capture()
+        if position == "end":
+            self._snapshots.forget()  # nothing comes after it that could find what was missed
+        snapshot = self._snapshots.take()
         # If the process ends from here on, the next one knows what was under way. The disk works while the
         # state is copied, which needs no turn with Python's lock.
         begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
         try:
-            staged = self._staging.take(snapshot) if position != "end" else not snapshot.is_live
+            staged = self._snapshots.stage(snapshot) if position != "end" else not snapshot.is_live
         finally:
             refused = begun.wait()
         self._told.pickled(snapshot)
@@ -474,14 +459,6 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             raise earlier
         return snapshot
 
-    def _capture(self) -> Snapshot:
-        if not self.settings.incremental and isinstance(self._source, RemembersRows):
-            self._source.forget()
-        snapshot = self._source.capture()
-        snapshot.promises = lowered(snapshot.promises, self._dispatch.facts.inexact)
-        self._finish_touching()
-        return snapshot
-
     def _lost_before(self, position: Position) -> Exception | None:
         """Wait for what was begun before, and raise that it failed. Return it where this save is made all the same:
         at the end, since none comes after it; and of several ranks, since all begin the next one now, and which of
@@ -498,11 +475,6 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
                     raise  # with a rank that is gone there is no next one
                 earlier = earlier or error
         return earlier
-
-    def _finish_touching(self) -> None:
-        touching, self._touching = self._touching, None
-        if touching is not None:
-            touching.wait()  # where it has failed, `take` will find out
 
     def _name_companion(self, process: Process) -> None:
         run = self._opened()
@@ -603,12 +575,10 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._dispatch.progress.close()
         if note:
             self._observer.ended()
-        if isinstance(self._source, RemembersRows):
-            self._source.release()
+        self._snapshots.let_go()
         if self._companion is not None:
             self._companion.close()
-        self._finish_touching()
-        self._staging.release()
+        self._snapshots.close()
         if run is None:
             return
         try:

@@ -29,6 +29,7 @@ from exactness.loops import Loop
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.capture.source import GraftSource
 from unbroken.sb3 import CheckpointCallback
+from unbroken.state.pickles import Trust
 
 ROOT, JOB = "runs", "job"
 NEVER = 10**9
@@ -119,7 +120,7 @@ def leave_cold(places: list[str]) -> None:
     for source in (GraftSource, TrainingSource):
         plan = source.plan
 
-        def cold(self: Any, saved: Any, *, keep: Any = (), trusted: bool = False, _plan: Any = plan) -> Any:
+        def cold(self: Any, saved: Any, *, keep: Any = (), trusted: Trust = False, _plan: Any = plan) -> Any:
             return _plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
         source.plan = cold  # type: ignore[method-assign]

@@ -31,6 +31,7 @@ from unbroken.adapters.lightning.session import Session
 from unbroken.adapters.lightning.source import FitSource
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.lightning import CheckpointCallback, Every
+from unbroken.state.pickles import Trust
 
 GRADIENTS = "gradients"
 """What `leave_cold` takes beside places: every gradient."""
@@ -68,7 +69,7 @@ def leave_cold(places: list[str]) -> None:
     """Let restores forget these parts: they stay as the new process has built them."""
     plan = FitSource.plan
 
-    def cold(self: FitSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+    def cold(self: FitSource, saved: Any, *, keep: Any = (), trusted: Trust = False) -> Any:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     FitSource.plan = cold  # type: ignore[method-assign]

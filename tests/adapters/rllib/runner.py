@@ -25,13 +25,14 @@ import unbroken.rllib
 from tests.adapters.rllib import scenarios, trainings
 from tests.adapters.rllib.digests import weights_in, weights_of
 from unbroken.adapters.rllib.source import AlgorithmSource
+from unbroken.state.pickles import Trust
 
 
 def leave_cold(places: list[str]) -> None:
     """Let restores forget these parts: they stay as the new process has built them."""
     plan = AlgorithmSource.plan
 
-    def cold(self: AlgorithmSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+    def cold(self: AlgorithmSource, saved: Any, *, keep: Any = (), trusted: Trust = False) -> Any:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     AlgorithmSource.plan = cold  # type: ignore[method-assign]

@@ -32,6 +32,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 from tests.adapters.sb3.trainings import bits, dqn_her, small
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.sb3 import CheckpointCallback
+from unbroken.state.pickles import Trust
 
 
 class Cluster:
@@ -246,7 +247,7 @@ def draws(model: Any) -> dict[str, Any]:
 def leave_cold(places: list[str]) -> None:
     plan = TrainingSource.plan
 
-    def cold(self: TrainingSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+    def cold(self: TrainingSource, saved: Any, *, keep: Any = (), trusted: Trust = False) -> Any:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     TrainingSource.plan = cold  # type: ignore[method-assign]

@@ -28,6 +28,7 @@ from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.capture import ledger
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.sb3 import CheckpointCallback
+from unbroken.state.pickles import Trust
 from unbroken.state.ring import RingArray
 from unbroken.state.snapshot import Rows
 
@@ -56,7 +57,7 @@ def leave_cold(places: list[str]) -> None:
     """Let restores forget these parts: they stay as the new process has built them."""
     plan = TrainingSource.plan
 
-    def cold(self: TrainingSource, saved: Any, *, keep: Any = (), trusted: bool = False) -> Any:
+    def cold(self: TrainingSource, saved: Any, *, keep: Any = (), trusted: Trust = False) -> Any:
         return plan(self, saved, keep=[*keep, *places], trusted=trusted)
 
     TrainingSource.plan = cold  # type: ignore[method-assign]

@@ -153,6 +153,8 @@ def test_a_checkpoint_that_is_there_is_not_called_lost_when_what_it_replaces_can
     with pytest.raises(SaveFailed, match="step 7 is saved, but"):
         engine.save(7, reason="test", wait=True)
     assert steps_of(root) == [7, 0]
+    with pytest.raises(SaveFailed, match="step 7 is saved, but"):
+        engine.close()
 
 
 def test_a_save_that_cannot_be_begun_is_told_as_such_and_stays_due(root: Path) -> None:

@@ -19,9 +19,12 @@ from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 from unbroken.engine.settings import Settings
+from unbroken.engine.traces import read_traces
 from unbroken.format import layout
-from unbroken.repo.lock import read_lease
+from unbroken.repo.lock import RunLock, read_lease
+from unbroken.repo.process import current, identify
 from unbroken.repo.seal import seal
+from unbroken.types import Epoch
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,30 @@ def test_another_container_on_a_machine_that_goes_on_is_a_soft_fault() -> None:
     fault = classify(Traces(known=True, same_host=False, same_kernel=True))
     assert fault.kind is FaultKind.SOFT
     assert "container" in fault.detail
+
+
+def test_the_lease_of_a_process_that_lives_is_told_from_that_of_one_that_is_gone(root: Path) -> None:
+    engine = engine_of(Training(), root)
+    engine.resume()
+    engine.close()
+    store = repository(root).store
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        owner = identify(other.pid)
+        lock = RunLock(store, "run", owner)
+        lock.publish(epoch=Epoch(1), now=0.0)
+        assert read_traces(repository(root), current()).is_alive
+        assert not read_traces(repository(root), owner).is_alive, "of itself no process takes a run over"
+    assert not read_traces(repository(root), current()).is_alive
+
+
+def test_an_owner_that_lives_is_said_to_have_been_overtaken() -> None:
+    traces = Traces(known=True, owner="process 7 on here", is_alive=True, pending_step=40)
+    fault = classify(traces)
+    assert fault.kind is FaultKind.SOFT
+    assert fault.is_alive
+    assert fault.detail == (
+        "the run was taken over from process 7 on here, a process that lives, in the middle of saving step 40"
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_run_whose_first_place_is_gone_goes_on_from_its_mirror_as_if_nothing_h
     report = engine.resume()
     assert (report.step, report.tier, report.fault.kind) == (30, Tier.NEWEST, FaultKind.HARD)
     assert any(f"from the mirror {mirror / 'run'}" in reason for reason in report.reasons)
-    assert "from the mirror" in report.text
+    assert report.line.startswith("unbroken: goes on at step 30 from the mirror · ")
     train(engine, training, start=30, until=60)
     engine.close()
     assert training.digest() == undisturbed(60)

@@ -6,7 +6,7 @@ import pytest
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
-from unbroken.engine.report import ResumeReport, lowered
+from unbroken.engine.report import Chosen, ResumeReport, lowered
 from unbroken.state.snapshot import Promise
 from unbroken.types import Fidelity
 
@@ -84,6 +84,35 @@ def test_how_the_last_process_ended_is_said_in_plain_words(kind: FaultKind) -> N
     line = ResumeReport(tier=Tier.NEWEST, fault=EndOfProcess(kind), step=5, plan=plan, position="step").line
     words = {"soft": "killed or crashed", "hard": "restarted", "data": "damaged"}
     assert words.get(kind.value, "goes on at step 5 from the newest checkpoint · nothing") in line
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        (None, "from the newest checkpoint"),
+        (Chosen.STEP, "from the step that was asked for"),
+        (Chosen.BEST, "from the best checkpoint"),
+        (Chosen.MIRROR, "from the mirror"),
+    ],
+)
+def test_why_it_is_this_checkpoint_is_said(chosen: Chosen | None, words: str) -> None:
+    report = ResumeReport(
+        tier=Tier.NEWEST, fault=EndOfProcess(FaultKind.CLEAN), step=5, plan=RecoveryPlan(()), position="step", chosen=chosen
+    )  # fmt: skip
+    assert report.line == f"unbroken: goes on at step 5 {words} · nothing captured yet"
+
+
+@pytest.mark.parametrize(
+    ("kind", "also"), [(FaultKind.SOFT, ""), (FaultKind.DATA, " · a newer checkpoint is damaged")]
+)
+def test_a_process_that_lives_is_not_said_to_have_crashed(kind: FaultKind, also: str) -> None:
+    fault = EndOfProcess(kind, is_alive=True)
+    line = ResumeReport(tier=Tier.NEWEST, fault=fault, step=5, plan=RecoveryPlan(()), position="step").line
+    taken = "taken over from a process that lives"
+    assert (
+        line
+        == f"unbroken: goes on at step 5 from the newest checkpoint · {taken}{also} · nothing captured yet"
+    )
 
 
 def test_a_finished_run_that_was_given_more_steps_says_both_ends() -> None:

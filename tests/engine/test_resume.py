@@ -254,7 +254,7 @@ def test_never_starts_anew_and_the_old_ones_do_not_come_back(root: Path) -> None
 def test_a_named_step_is_taken(root: Path) -> None:
     run_and_abandon(root)
     engine = engine_of(Training(), root, resume=20)
-    assert engine.resume().step == 20
+    assert engine.resume().line.startswith("unbroken: goes on at step 20 from the step that was asked for · ")
     engine.close()
     with pytest.raises(NoUsableCheckpoint, match="no checkpoint has step 21"):
         engine_of(Training(), root, resume=21).resume()
@@ -278,7 +278,7 @@ def test_the_best_is_taken_and_outlives_the_others(root: Path) -> None:
     abandon(engine)
     assert steps_of(root) == [40, 20]
     engine = engine_of(Training(), root, keep_last=1, best=best, resume="best")
-    assert engine.resume().step == 20
+    assert engine.resume().line.startswith("unbroken: goes on at step 20 from the best checkpoint · ")
     engine.close()
 
 

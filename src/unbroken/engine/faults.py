@@ -4,7 +4,7 @@
 |---|---|---|
 | `none` | there was no process before this one | step 0 is committed, and training begins |
 | `clean` | it closed the run, and said why | its newest checkpoint; what came after that is told |
-| `soft` | it is gone, its machine is not: killed, no memory, an exception | the newest; its workers are ended |
+| `soft` | it is gone, its machine is not: killed, no memory, an exception; or it lives, and was taken over on purpose | the newest; its workers are ended |
 | `hard` | the machine restarted, or it is another one | the newest that is whole; nothing else is left |
 | `data` | whatever ended it, its newest checkpoint is damaged | the newest that is whole; the others are named |
 
@@ -39,6 +39,8 @@ class Traces:
     closed: bool = False
     """Whether its history says that it ended."""
     owner: str = ""
+    is_alive: bool = False
+    """Whether the owner is known to live: then a start that goes on has taken the run from it."""
     same_host: bool = True
     same_boot: bool = True
     """Whether the boot of both is the same, or that of one is unknown."""
@@ -82,6 +84,8 @@ class EndOfProcess:
 
     kind: FaultKind
     detail: str = ""
+    is_alive: bool = False
+    """Whether that process lives, and the run was taken from it."""
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
@@ -97,6 +101,9 @@ def classify(traces: Traces) -> EndOfProcess:
             FaultKind.CLEAN,
             f"{who} closed the run" + (f": {traces.last_words}" if traces.last_words else ""),
         )
+    if traces.is_alive:
+        taken = f"the run was taken over from {who}, a process that lives"
+        return EndOfProcess(FaultKind.SOFT, _with_pending(taken, traces), is_alive=True)
     gone = f"{who} is gone without closing the run"
     if not traces.same_host and traces.same_kernel:
         return EndOfProcess(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import RecoveryPlan, Tier
@@ -19,6 +20,21 @@ _FROM = {
     Tier.NEWEST: "from the newest checkpoint",
     Tier.OLDER: "from an older checkpoint",
     Tier.REBUILT: "rebuilt from what was recorded",
+}
+
+
+class Chosen(str, Enum):
+    """Why a checkpoint was taken, where it is not for being the newest that can be used."""
+
+    STEP = "step"
+    BEST = "best"
+    MIRROR = "mirror"
+
+
+_CHOSEN = {
+    Chosen.STEP: "from the step that was asked for",
+    Chosen.BEST: "from the best checkpoint",
+    Chosen.MIRROR: "from the mirror",
 }
 _ENDS = {
     FaultKind.SOFT: "the last process was killed or crashed",
@@ -61,6 +77,8 @@ class ResumeReport:
     """What has set the run apart from an undisturbed one, at this start or at one before."""
     tried: bool = False
     """Whether a warm-up evaluation has looked at it, and let it pass."""
+    chosen: Chosen | None = None
+    """Why it is this checkpoint, if it is another than `tier` says."""
 
     @property
     def restored(self) -> bool:
@@ -83,7 +101,9 @@ class ResumeReport:
                 parts.append(f"checkpoints in {self.where}")
         else:
             parts = [self._restart]
-            if self.fault.kind in _ENDS:
+            if self.fault.is_alive:
+                parts.append("taken over from a process that lives")
+            if self.fault.kind in _ENDS and not (self.fault.is_alive and self.fault.kind is FaultKind.SOFT):
                 parts.append(_ENDS[self.fault.kind])
         parts += self.also
         return "unbroken: " + " · ".join([*parts, *_facts(self.facts), _exactness(self.promises)])
@@ -91,11 +111,15 @@ class ResumeReport:
     @property
     def _restart(self) -> str:
         if self.goes_on_to is not None:
-            return f"had finished at step {self.step:,}, goes on to {self.goes_on_to:,} {_FROM[self.tier]}"
+            return f"had finished at step {self.step:,}, goes on to {self.goes_on_to:,} {self._from}"
         if self.origin:
             return f"goes on at step {self.step:,} as a clone of {self.origin}"
         verb = "had finished at" if self.finished else "goes on at"
-        return f"{verb} step {self.step:,} {_FROM[self.tier]}"
+        return f"{verb} step {self.step:,} {self._from}"
+
+    @property
+    def _from(self) -> str:
+        return _FROM[self.tier] if self.chosen is None else _CHOSEN[self.chosen]
 
     @property
     def text(self) -> str:

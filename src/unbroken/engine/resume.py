@@ -33,7 +33,7 @@ from unbroken.engine.recovery import (
     plan_recovery,
     wish_of_segment,
 )
-from unbroken.engine.report import ResumeReport, lowered
+from unbroken.engine.report import Chosen, ResumeReport, lowered
 from unbroken.engine.restore import restore
 from unbroken.engine.settings import Settings
 from unbroken.engine.share import find_damage, load_share
@@ -86,6 +86,8 @@ class Resumption:
     """What was allowed to differ although the run is not exact with it."""
     tried: bool = False
     """Whether a warm-up evaluation has looked at it."""
+    chosen: Chosen | None = None
+    """Why it is this checkpoint, where it is not the newest."""
 
     @property
     def episodes(self) -> int:
@@ -144,6 +146,7 @@ class Resumption:
             where=self.where,
             origin=self.origin,
             tried=self.tried,
+            chosen=self.chosen,
             also=also,
         )
 
@@ -200,7 +203,7 @@ def resume_run(
     )  # fmt: skip
     attempts.prepare()
     spared: set[Sequence] = set()
-    lent = ""
+    lent, before = "", frozenset(commit.sequence for commit in every)
     while True:
         plan = plan_recovery(evidence, wish, where=settings.where)
         attempt = plan.first
@@ -237,7 +240,21 @@ def resume_run(
             damaged=frozenset(condemned),
             steps_lost=_steps_lost(traces, result),
             where=settings.where,
+            chosen=_chosen(result, wish, evidence, before),
         )
+
+
+def _chosen(result: Resumption, wish: Wish, evidence: Evidence, before: frozenset[Sequence]) -> Chosen | None:
+    """Return why it is this checkpoint; `before` are those that there were before a mirror has helped."""
+    taken = result.commit
+    if taken is None or result.tier is Tier.REBUILT:
+        return None
+    if taken.sequence not in before:
+        return Chosen.MIRROR
+    if named_step(wish) is not None:
+        return Chosen.STEP
+    best = wish.best if wish.resume == "best" else None
+    return Chosen.BEST if best is not None and best.choose(evidence.commits) == taken else None
 
 
 def _went_back(result: Resumption, wish: Wish, evidence: Evidence) -> bool:

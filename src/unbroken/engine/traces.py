@@ -39,6 +39,9 @@ def read_traces(repository: Repository, process: Process) -> Traces:
         known=owner is not None or newest is not None,
         closed=ended is not None,
         owner="" if owner is None else str(named_in(owner)),
+        is_alive=lease is not None
+        and named_in(lease) != process
+        and bool(named_in(lease).is_alive(here=process)),
         same_host=owner is None or owner.host == process.host,
         same_boot=owner is None or not owner.boot_id or owner.boot_id == process.boot_id,
         same_kernel=owner is not None and bool(owner.boot_id) and owner.boot_id == process.boot_id,

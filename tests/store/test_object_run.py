@@ -126,17 +126,22 @@ def test_a_save_returns_while_the_network_hangs(root: str, through: Proxy, state
     assert [commit.step for commit in Repository.open(root, "run").commits()] == [7, 0]
 
 
+@pytest.mark.parametrize(
+    ("machine", "kind"), [("another", "hard"), ("the same", "soft")], ids=["machine", "container"]
+)
 def test_a_start_elsewhere_takes_the_run_over(
-    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, kind: str
 ) -> None:
-    """The state directory of another machine is another one; so is its name."""
+    """Elsewhere the state directory and the name of the host are others; on another machine the boot is, too."""
     settings = Settings(root=root, job="run")
     first = CheckpointEngine(source_of(Training()), settings, environment={})
     first.resume()
     monkeypatch.setenv("UNBROKEN_STATE_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    if machine == "another":
+        monkeypatch.setattr("unbroken.repo.process._boot_id", lambda: "of another boot")
     with CheckpointEngine(source_of(Training()), settings, environment={}) as second:
-        assert "hard" in str(second.resume().fault)
+        assert second.resume().fault.kind.value == kind
         with pytest.raises(Fenced):
             first.save(1, reason="too late", wait=True)
         second.save(2, reason="in time", wait=True)

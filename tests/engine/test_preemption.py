@@ -15,8 +15,11 @@ from tests.engine.ranks import steps_of as steps_of_ranks
 from tests.engine.runs import break_store, repository, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
 from unbroken.engine import signals
+from unbroken.engine.mirroring import MirrorWarning
 from unbroken.engine.preemption import Preempted
 from unbroken.errors import Fenced, NoUsableCheckpoint
+from unbroken.repo.repository import Repository
+from unbroken.store.local import LocalStore
 
 OURS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -226,3 +229,33 @@ def test_ranks_that_are_all_told_end_together_with_their_next_save(tmp_path: Pat
     assert steps_of_ranks(root)[0] == 15
     finish(root, 2)
     assert [results(root, rank) for rank in range(2)] == [results(plain, rank) for rank in range(2)]
+
+
+def test_a_mirror_that_hangs_is_not_waited_for_longer_than_the_grace(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, answers, asked = tmp_path / "mirror", threading.Event(), threading.Event()
+    put_if_absent = LocalStore.put_if_absent
+
+    def hanging(self: LocalStore, key: str, data: Any) -> bool:
+        if key.startswith("commits/") and mirror in self.local_path().parents:
+            asked.set()
+            assert answers.wait(timeout=100)
+        return put_if_absent(self, key, data)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", hanging)
+    with pytest.warns(MirrorWarning, match="a signal has told the process to end") as told:
+        told_at(root, 3, mirror=mirror, grace=0)
+    assert len(told) == 1
+    assert asked.is_set()
+    assert steps_of(root) == [4, 0]
+    assert "is not waited for" in repository(root).history()[-1].reasons[-1]
+    assert Repository.open(mirror, "run").commits() == []
+    rounds = [thread for thread in threading.enumerate() if thread.name == "unbroken-mirror"]
+    assert [thread.daemon for thread in rounds] == [True], "the interpreter does not wait for it either"
+    answers.set()
+    rounds[0].join()
+    engine = engine_of(Training(), root, mirror=mirror)
+    assert engine.resume().step == 4
+    engine.close()
+    assert Repository.open(mirror, "run").commits()[0].step == 4

@@ -571,7 +571,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._writer.wait()  # whoever comes here early has not; the run is not given back under it
         mirroring, self._dispatch.mirroring = self._dispatch.mirroring, None
         if mirroring is not None:
-            mirroring.close()
+            mirroring.close(left=self.preemption.left)
         self._dispatch.progress.close()
         if note:
             self._observer.ended()

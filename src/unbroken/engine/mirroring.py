@@ -4,7 +4,8 @@ A thread of its own copies, one round at a time; commits that come meanwhile are
 first place as anybody may, so no save waits for it and none fails with it. What goes wrong is kept, said once
 for each kind, counted, and tried again after the next save.
 
-Not promised: that the mirror has a checkpoint at the moment it is committed. `close` waits for the last round.
+Not promised: that the mirror has a checkpoint at the moment it is committed. `close` waits for the last round, but in a
+process that a signal has told to end only as long as its grace lasts: half a copy is garbage, and the next start catches up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from unbroken.repo.mirror import Contents, Lost, Mirror
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import root_of
 from unbroken.repo.run_writer import RunWriter
+
+_GLANCE = 0.05
+"""Seconds between two looks whether a signal has come while the last round is waited for."""
 
 
 class MirrorWarning(UserWarning):
@@ -53,6 +57,11 @@ class Mirroring:
         self._unsaid: list[str] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._idle = threading.Event()
+        """Set while there is no round that anybody waits for."""
+        self._idle.set()
+        self._left = False
+        """Whether the last round was not waited for."""
         self._due = False
         self._over = False
         self._pid = os.getpid()
@@ -132,22 +141,22 @@ class Mirroring:
             self._due = True
             if self._over or self._thread is not None:
                 return
-            thread = threading.Thread(target=self._work, name="unbroken-mirror", daemon=False)
+            # A round that is left must not hold the interpreter up; one that is not is waited for at its exit, too.
+            thread = threading.Thread(target=self._work, name="unbroken-mirror", daemon=True)
+            self._idle.clear()
             try:
+                threading.Thread(target=self._idle.wait, name="unbroken-mirror-wait", daemon=False).start()
                 thread.start()
             except RuntimeError as error:  # no more threads to be had
+                self._idle.set()
                 self._failed(error)
             else:
                 self._thread = thread
 
     def wait(self) -> None:
         """Wait until the mirror is up to date, or could not be brought there."""
-        while os.getpid() == self._pid:
-            with self._lock:
-                thread = self._thread
-            if thread is None:
-                return
-            thread.join()
+        if os.getpid() == self._pid:
+            self._idle.wait()
 
     def say(self) -> None:
         """Warn of what went wrong since, of each kind once. To be called by the training's thread."""
@@ -159,13 +168,26 @@ class Mirroring:
         count = sum(self.failures.values())
         return [f"the mirror {self.where} failed {count} times, at last: {self.last_error}"] if count else []
 
-    def close(self) -> None:
-        """Wait for the last round, and give the mirror back. Raises nothing."""
+    def close(self, *, left: Callable[[], float | None] = lambda: None) -> None:
+        """Wait for the last round, and give the mirror back. Raises nothing. `left` says how many seconds this process
+        may still take; None: as many as it needs."""
         if os.getpid() != self._pid:
             return
-        self.wait()
+        while not self._idle.wait(_GLANCE):
+            if (seconds := left()) is not None and seconds <= 0.0:
+                break
         with self._lock:
             self._over = True
+            self._left = self._thread is not None
+        if self._left:
+            self._failed(
+                RoundLeft("a signal has told the process to end, and it is not waited for any longer")
+            )
+            self._idle.set()
+        else:
+            self._close_mirror()
+
+    def _close_mirror(self) -> None:
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
             with suppress(StoreError):  # its process is over for all to see, or will be
@@ -176,7 +198,8 @@ class Mirroring:
             with self._lock:
                 if not self._due or self._over:
                     self._thread = None
-                    return
+                    self._idle.set()
+                    break
                 self._due = False
             began = self._clock()
             try:
@@ -184,6 +207,8 @@ class Mirroring:
             except Exception as error:  # noqa: BLE001 - kept, and said by the training's thread
                 self._failed(error)
             self.seconds += self._clock() - began
+        if self._left:
+            self._close_mirror()  # nobody else does
 
     def _round(self) -> None:
         if self._mirror is None:
@@ -212,6 +237,10 @@ class Mirroring:
         self.failures[kind] = self.failures.get(kind, 0) + 1
         if isinstance(error, Fenced):
             self._over = True
+
+
+class RoundLeft(UnbrokenError):
+    """The last round had not ended when the process had to. The next start of the run brings the mirror up to date."""
 
 
 class Lend(Protocol):

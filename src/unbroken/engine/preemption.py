@@ -73,6 +73,8 @@ class Preemption:
         self._requests = requests
         self._writer = writer
         self._phase = _Phase.IDLE
+        self._until = 0.0
+        """When its grace is over."""
         self._number = 0
         self._request: SaveRequest | None = None
         self._turn = deque((True,))
@@ -97,6 +99,10 @@ class Preemption:
         if not self.told:
             return ""
         return f"{'interrupted' if self.told == 'SIGINT' else 'preempted'} by {self.told}"
+
+    def left(self) -> float | None:
+        """Return how many seconds of the grace are left; None if nothing has told this process to end."""
+        return max(self._until - time.monotonic(), 0.0) if self.told else None
 
     @contextmanager
     def restoring(self) -> Generator[None]:
@@ -128,7 +134,7 @@ class Preemption:
 
     def heard_from(self, who: str) -> None:
         """Another has heard of it, and ends the process: `who` is a signal of which a framework knows, or a rank."""
-        self.told = self.told or who
+        self._tell(who)
 
     def claim(self) -> bool:
         """Take it upon the caller to end the process. False where the watcher has."""
@@ -212,7 +218,7 @@ class Preemption:
         name = signal.Signals(number).name
         self._interrupts += number == signal.SIGINT
         first, phase = not self.told, self._phase
-        self.told = self.told or name
+        self._tell(name)
         if phase in (_Phase.IDLE, _Phase.CLOSING):
             self._heard = True
             return
@@ -231,6 +237,11 @@ class Preemption:
                 self.claim()
                 raise self._raised()
 
+    def _tell(self, who: str) -> None:
+        if not self.told:
+            self._until = time.monotonic() + self._grace
+            self.told = who
+
     def _begin(self) -> None:
         self._request = SaveRequest(self.note)
         self._requests.ask(self._request)
@@ -246,7 +257,7 @@ class Preemption:
 
         A thread of the lowest kind, since `threading` takes locks that the code under a handler may have.
         """
-        until = time.monotonic() + self._grace
+        until = self._until
         handed = self._is_granted
         how = ""
         while not self._settled.wait(_GLANCE if handed else min(max(until - time.monotonic(), 0.0), 3600.0)):

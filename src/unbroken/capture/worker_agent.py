@@ -28,7 +28,9 @@ from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.replay_cost import Cost, tellers, total
 from unbroken.capture.source import policy_of_loaded, setting_names
 from unbroken.capture.worker_locals import LoopLocals
+from unbroken.capture.worker_signals import Deference
 from unbroken.errors import InternalError
+from unbroken.repo.process import current
 from unbroken.state.graft import Graft
 from unbroken.state.policy import Policy
 
@@ -68,6 +70,8 @@ class Agent:
 
     def __init__(self) -> None:
         self._captors = _packed_captors()
+        self._trainer = current()  # it is made there, and sent
+        self._deference: Deference | None = None
         self._plan: tuple[Graft, LoopLocals] | None = None
 
     def policy(self) -> Policy:
@@ -90,7 +94,9 @@ class Agent:
         return Answer()
 
     def do_introduce(self, frame: FrameType) -> Answer:
-        """Say what the environment is."""
+        """Say what the environment is. From here on, signals are the trainer's to answer."""
+        self._deference = self._deference or Deference(self._trainer)
+        self._deference.begin()
         env = frame.f_locals["env"]
         return Answer(kind=kind_of(env), name=name_of(env), settings=setting_names([env]), verdict=known(env))
 
@@ -101,6 +107,8 @@ class Agent:
     def do_detach(self, frame: FrameType) -> Answer:
         """Leave the environment as it was found."""
         detach(frame.f_locals["env"])
+        if self._deference is not None:
+            self._deference.end()
         return Answer()
 
     def do_probe(self, frame: FrameType) -> Answer:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from unbroken.engine.standing import Notice
+
 Listener: TypeAlias = Callable[[int], None]
 """Hears the number of a signal, in the main thread, between any two steps of Python. What it raises ends the process."""
 
@@ -37,6 +39,7 @@ class _Handlers:
         self._masks = threading.local()
         self._owner = 0
         self._lingers_until = 0.0
+        self._notice = Notice()
         self._handler = self._caught  # one object: each access of a method makes another
 
     def replace_where(self, only_ends: Callable[[object], bool]) -> None:
@@ -58,18 +61,26 @@ class _Handlers:
         for number in ours.values():
             if not self._is_ours(number):
                 self._before[number] = signal.signal(number, self._handler)
+        self._tell_workers()
         return frozenset(ours)
 
     def forget(self, listener: Listener, *, linger: float) -> None:
         numbers = self._listeners.pop(listener, frozenset())
         if linger:
             self._lingers_until = max(self._lingers_until, time.monotonic() + linger)
-        wanted = frozenset[int]().union(*self._listeners.values())
+        wanted = self._tell_workers()
         # A signal that is on its way to this thread is handled here, and not by what is put back.
         signal.pthread_sigmask(signal.SIG_BLOCK, ())
         for number in numbers - wanted:
             if not linger or number == signal.SIGINT:
                 self._give_back(number)
+
+    def _tell_workers(self) -> frozenset[int]:
+        """Show which signals are answered here, and return them."""
+        wanted = frozenset[int]().union(*self._listeners.values())
+        if os.getpid() == self._owner:
+            self._notice.show(wanted)
+        return wanted
 
     def _is_ours(self, number: int) -> bool:
         return number in self._before and signal.getsignal(number) is self._handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
 from unbroken.engine.warnings import PickledPartsWarning
-from unbroken.errors import Untrusted
+from unbroken.errors import StateMismatch, Untrusted
+from unbroken.repo.repository import Repository
 
 # What the classes write down is for the tests, and need not come back.
 pytestmark = pytest.mark.filterwarnings("ignore::unbroken.capture.uncovered.UncoveredWarning")
@@ -92,3 +94,52 @@ def test_what_is_signed_with_our_key_needs_no_list(root: Path, monkeypatch: pyte
     assert engine.resume().step == 5
     assert state["x"] == 5
     engine.close()
+
+
+def former_maker() -> object:
+    raise AssertionError("is not there any more when it is asked for")
+
+
+def maker() -> object:
+    return Moved()
+
+
+class Moved:
+    """Is pickled as a call of a function, as classes of libraries are."""
+
+    __slots__ = ()
+    by = maker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).by, ()
+
+
+def test_a_pickle_that_this_python_cannot_read_stops_the_start_with_the_one_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNBROKEN_KEY", "k" * 32)
+    settings = Settings(root=tmp_path, job="run", worst_tier="fresh")
+
+    def engine_with(state: dict[str, object]) -> CheckpointEngine:
+        return CheckpointEngine(GraftSource({"state": state}, policy_of_loaded()), settings, environment={})
+
+    with monkeypatch.context() as there:
+        there.setattr(Moved, "by", former_maker)
+        there.setattr(platform, "python_version", lambda: "3.99.1")
+        state: dict[str, object] = {"one": Moved(), "x": 0}
+        with engine_with(state) as engine:
+            with pytest.warns(PickledPartsWarning):
+                engine.resume()
+            state["x"] = 5
+            engine.save(5, reason="test", wait=True)
+    monkeypatch.delattr(f"{__name__}.former_maker")
+    state = {"one": Moved(), "x": 0}
+    with pytest.raises(StateMismatch, match="nothing was touched") as raised:
+        engine_with(state).resume()
+    (told,) = raised.value.differences
+    assert told.startswith("state/one: ")
+    assert f"Moved was pickled by Python 3.99.1 and cannot be read by {platform.python_version()}: " in told
+    assert "AttributeError" in told
+    assert "former_maker" in told
+    assert state["x"] == 0
+    assert [commit.step for commit in Repository.open(tmp_path, "run").commits()] == [5, 0]

@@ -422,6 +422,7 @@ class Attempts:
             )
         trusted = trust_in(self.repository, commit, self.settings)
         meta = self.repository.meta(commit)
+        share.snapshot.python = meta.versions.get("python", "")
         self._check(commit, meta, share.snapshot)
         result = self._restore(
             start, share.snapshot, commit, step=commit.step, trusted=trusted, born=share.birth
@@ -443,6 +444,7 @@ class Attempts:
             return self._restore(start, saved, None, step=step, trusted=False)
         base, passed_over = self.rebuilder.base, self.rebuilder.passed_over
         meta = self.repository.meta(base)
+        saved.python = meta.versions.get("python", "")
         self._check(base, meta, saved)
         born = Digest(base.birth) if base.birth else None
         trusted = trust_in(self.repository, base, self.settings)

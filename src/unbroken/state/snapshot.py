@@ -147,6 +147,8 @@ class Snapshot:
     adoptable: bool = False
     """Whether nobody needs it after a restore: arrays that the program does not have yet are then not
     copied; their memory becomes part of the live state. Comparing them tells nothing, `recheck` does."""
+    python: str = ""
+    """The version of the Python that wrote it, where it was read; empty if nobody can tell."""
 
     @property
     def is_live(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, Any
 
-from unbroken.errors import Untrusted
+from unbroken.errors import CorruptObject, Untrusted
 from unbroken.state import pickles
 from unbroken.state.nodes import PLAIN, External, Opaque, Scope
 from unbroken.types import MISSING
@@ -36,10 +37,20 @@ def plan_opaque(graft: Graft, node: Opaque, twin: object) -> Any:
         graft.note("untrusted", f"{node.c}: {error.message}")
         return graft.bind(node, None if twin is MISSING else twin)
     except Exception as error:  # noqa: BLE001 - a class that moved, a constructor that refuses: anything
-        value = graft.refuse(
-            f"the pickle of {node.c} cannot be loaded: {type(error).__name__}: {error}", twin
-        )
+        value = graft.refuse(_unreadable(node.c, graft.saved.python, error), twin)
     return graft.bind(node, value)
+
+
+def _unreadable(name: str, wrote: str, error: Exception) -> str:
+    """Say that a pickle cannot be read, and which Python wrote it: between two of them classes move, and code changes."""
+    here = platform.python_version()
+    pickled = (
+        f"was pickled by Python {wrote} and cannot be read by {here}"
+        if wrote
+        else f"cannot be read by Python {here}"
+    )
+    why = error.message if isinstance(error, CorruptObject) else f"{type(error).__name__}: {error}"
+    return f"{name} {pickled}: {why}"
 
 
 def plan_scope(graft: Graft, _: Scope, twin: object) -> Any:

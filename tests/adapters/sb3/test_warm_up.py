@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from stable_baselines3.common.callbacks import BaseCallback
 
+from tests.adapters.sb3.trainings import dqn, weights
+from unbroken.capture.hooks import Hook
 from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback, WarmUp
@@ -88,6 +91,40 @@ def test_a_policy_below_the_least_reward_is_passed_over_with_its_reward(killed: 
     assert done.stderr.count("the warm-up evaluation rejects it: a mean reward of") == len(whole(root))
     assert "and 501 is the least" in done.stderr
     assert script(root)[0].split()[1:3] == [whole(killed)[0], "older"], "nothing was touched"
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt(BaseCallback):
+    """Ends a training at a step, and keeps what stood in the place of the buffer's `add` there."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.add: object = None
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.at:
+            self.add = vars(self.model.replay_buffer).get("add")  # type: ignore[attr-defined]
+            raise Stop
+        return True
+
+
+def test_after_a_trial_what_a_replay_buffer_gets_is_counted_as_before_and_saved(tmp_path: Path) -> None:
+    """The second restore puts back what the first has found. Our hook on the buffer is not of the training, and stays."""
+    undisturbed = dqn().learn(200)
+    hooks: list[object] = []
+    for at, always in ((100, False), (150, True)):
+        stop = StopAt(at)
+        trial = WarmUp(episodes=1, always=always)
+        with pytest.raises(Stop):
+            dqn().learn(200, callback=[CheckpointCallback(20, tmp_path, warm_up=trial), stop])
+        hooks.append(stop.add)
+    assert [isinstance(hook, Hook) for hook in hooks] == [True, True]
+    resumed = dqn().learn(200, callback=CheckpointCallback(20, tmp_path))
+    assert weights(resumed) == weights(undisturbed)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ grace is over, and never both; a signal handler waits for nothing, takes no lock
 the watcher has decided, or at the second Ctrl-C, and never inside a save.
 
 Not promised: that a process ends by an exception while it is inside of one long call into C; `LAST` seconds after the
-grace it is ended from outside of Python's order, without `atexit` and `finally`. That a library which swallows
+grace it is ended from outside of Python's order, without `atexit` and `finally`. That it ends at all where that call keeps
+Python's lock (the GIL): no code of ours runs then, and only SIGKILL is left. That a library which swallows
 SystemExit is left before the next clean point. Of several trainings at once in one process, more than the one that
 comes to a clean point first.
 """

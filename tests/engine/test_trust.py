@@ -108,7 +108,7 @@ class Moved:
     """Is pickled as a call of a function, as classes of libraries are."""
 
     __slots__ = ()
-    by = maker
+    by = staticmethod(maker)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).by, ()

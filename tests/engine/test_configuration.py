@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 import unbroken
-from unbroken.engine.configuration import model
+from unbroken.engine.configuration import model, names, variables
 from unbroken.engine.configuration.layers import effective
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import OPTIONS, settings_of
@@ -123,6 +124,9 @@ def test_the_file_of_the_paper_is_taken_as_it_stands(tmp_path: Path) -> None:
         ("signals: []", {"signals": ()}),
         ("exit_code: 3", {"exit_code": 3}),
         ("mirror: /backup", {"mirror": "/backup"}),
+        ("mirror: none", {"mirror": ""}),
+        ("best: none", {"best": None}),
+        ("monitoring: none", {"monitoring": None}),
         ("mirror_keep_last: 9", {"mirror_keep_last": 9}),
         ("monitoring: {port: 9109}", {"monitoring": Monitoring(port=9109)}),
         ("monitoring: textfile=/m/run.prom", {"monitoring": Monitoring(textfile="/m/run.prom")}),
@@ -148,7 +152,7 @@ def test_each_key_says_its_setting(tmp_path: Path, key: str, changed: dict[str, 
 def test_every_setting_has_a_key_of_its_name() -> None:
     keys = {field.alias or name for name, field in model.Checkpoint.model_fields.items()}
     assert keys >= set(SETTINGS)
-    assert set(model.MEANS.values()) <= set(SETTINGS)
+    assert set(names.MEANS.values()) <= set(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +306,76 @@ def test_of_two_values_that_do_not_fit_both_are_blamed(tmp_path: Path) -> None:
 def test_a_variable_with_nearly_the_name_of_a_setting_is_an_error(variable: str) -> None:
     with pytest.raises(ConfigError, match=rf"{variable} is no setting\. Did you mean UNBROKEN_"):
         Settings(root="runs").overridden({variable: "1"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "right"),
+    [
+        ("UNBROKEN_MAX_CHECKPOINTS", "UNBROKEN_KEEP_LAST"),
+        ("UNBROKEN_SAVE_EVERY_N_STEPS", "UNBROKEN_EVERY"),
+        ("UNBROKEN_CHECKPOINT_SAVE_EVERY_N_HOURS", "UNBROKEN_EVERY"),
+        ("UNBROKEN_STORAGE_PATH", "UNBROKEN_ROOT"),
+        ("UNBROKEN_AUTO_RESUME", "UNBROKEN_RESUME"),
+        ("UNBROKEN_RECOVERY_VALIDATE_STATE", "UNBROKEN_VALIDATE"),
+        ("UNBROKEN_SERIALIZATION_COMPRESSION", "UNBROKEN_COMPRESSION"),
+        ("UNBROKEN_SAVE_FREQ", "UNBROKEN_EVERY"),
+    ],
+)
+def test_a_variable_with_the_files_name_of_a_setting_is_an_error_with_the_right_one(
+    variable: str, right: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{variable} is no setting: .* Write {right}, or unset it\.$"):
+        Settings(root="runs").overridden({variable: "1"})
+
+
+@pytest.mark.parametrize("variable", ["UNBROKEN_CHECKPOINT_FORMAT", "UNBROKEN_COORDINATOR_RANK"])
+def test_a_variable_for_what_only_the_file_can_say_is_an_error(variable: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{variable} is no setting: \w+ is a key of the file only"):
+        Settings(root="runs").overridden({variable: "0"})
+
+
+def test_every_variable_that_the_code_reads_is_a_setting_or_known_to_be_none() -> None:
+    sources = [path.read_text() for path in Path(unbroken.__file__).parent.rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r'"UNBROKEN_([A-Z_]+)"', text)}
+    assert {"KEY", "TAKE_OVER"} <= named
+    assert named - {name.upper() for name in SETTINGS} <= variables.OTHERS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "nothing"),
+    [
+        ("mirror", "/backup", ""),
+        ("monitoring", "port=9109", None),
+        ("best", "loss:min", None),
+        ("staging", "4096", None),
+        ("compression_level", "7", None),
+        ("sync_timeout", "60", None),
+        ("allow_changed", "[gamma]", frozenset[str]()),
+        ("trust", "[my.Class]", False),
+        ("signals", "[SIGUSR1]", ()),
+    ],
+)
+def test_a_variable_switches_off_what_the_file_has_set(
+    tmp_path: Path, name: str, text: str, nothing: object
+) -> None:
+    file = f"checkpoint:\n  {name}: {text}\n"
+    assert getattr(under(tmp_path, file), name) != nothing
+    found = under(tmp_path, file, **{f"UNBROKEN_{name.upper()}": "none"})
+    assert getattr(found, name) == nothing
+    assert found.origins[name] == f"UNBROKEN_{name.upper()}"
+
+
+def test_every_setting_that_can_be_nothing_can_be_switched_off() -> None:
+    bare = Settings(root="runs")
+    nothing = {name for name in SETTINGS if getattr(bare, name) in (None, "", (), frozenset())}
+    assert nothing <= variables.OFF.keys()
+
+
+def test_an_interval_that_is_a_time_is_answered_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unbroken\.yaml:2: '5min' is not .* \{max_loss: 5min\}"):
+        under(tmp_path, "checkpoint:\n  every: 5min\n")
+    with pytest.raises(ConfigError, match=r"Write seconds=300\."):
+        Settings(root="runs", every="seconds=5min")
 
 
 def test_a_variable_of_something_else_is_left_alone() -> None:

@@ -38,6 +38,13 @@ def test_a_mistyped_option_is_an_error_with_the_nearest_name() -> None:
         unbroken.Run("runs/dqn", keep_lst=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
+def test_an_option_under_the_files_name_is_answered_with_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"no option 'max_checkpoints'\. Did you mean keep_last\?"):
+        settings_of("CheckpointCallback", "runs/dqn", {"max_checkpoints": 2})
+    with pytest.raises(ConfigError, match=r"no setting 'save_every_n_steps'\. Did you mean every\?"):
+        divided({"save_every_n_steps": 2})
+
+
 def test_an_option_that_resembles_none_is_answered_with_the_list() -> None:
     with pytest.raises(ConfigError, match="There are: allow_changed, best, compression,"):
         settings_of("Run", "runs/dqn", {"xyzzy": 2})

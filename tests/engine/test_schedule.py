@@ -121,4 +121,9 @@ def test_a_plain_number_means_steps() -> None:
     with pytest.raises(ConfigError, match="steps"):
         Every.of(0)
     with pytest.raises(ConfigError, match="no interval"):
-        Every.of("500")  # type: ignore[arg-type]
+        Every.of(2.5)  # type: ignore[arg-type]
+
+
+def test_a_text_means_what_a_variable_would_say() -> None:
+    assert Every.of("500") == Every(steps=500)
+    assert Every.of("max_loss=5min,steps=9") == Every(steps=9, max_loss="5min")

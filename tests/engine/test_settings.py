@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError
@@ -179,6 +180,41 @@ def test_a_process_that_writes_needs_memory_without_a_name(monkeypatch: pytest.M
         Settings(root="runs/dqn").overridden({"UNBROKEN_WRITER": "process"})
 
 
-def test_a_metric_without_a_word_on_what_is_better_is_no_best() -> None:
-    with pytest.raises(ConfigError, match="best must say a metric"):
-        Settings(root="runs", best="reward")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("every", "max_loss=5min", Every(max_loss="5min")),
+        ("every", "500", Every(steps=500)),
+        ("best", "loss:min", Best("loss", "min")),
+        ("best", "reward", Best("reward")),
+        ("best", "none", None),
+        ("monitoring", "port=9109", Monitoring(port=9109)),
+        ("monitoring", "none", None),
+        ("mirror", "none", ""),
+    ],
+)
+def test_a_script_may_write_what_a_variable_says(name: str, text: str, value: object) -> None:
+    made = Settings(root="runs", **{name: text})  # type: ignore[arg-type]
+    assert getattr(made, name) == value
+    assert made == Settings(root="runs").overridden({f"UNBROKEN_{name.upper()}": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "why"),
+    [
+        ("best", 7, "best must say a metric"),
+        ("best", "loss:median", "'loss:median' is no metric"),
+        ("monitoring", 9109, "monitoring must say where metrics go"),
+        ("monitoring", "9109", "'9109' names no place for metrics"),
+        ("monitoring", "port=many", "port must be a whole number"),
+        ("every", "often", "'often' is not a whole number"),
+    ],
+)
+def test_what_says_no_metric_place_or_interval_is_refused(name: str, wrong: object, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Settings(root="runs", **{name: wrong})  # type: ignore[arg-type]
+
+
+def test_a_word_that_is_no_way_to_resume_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"UNBROKEN_RESUME='bst' is neither auto, .* Did you mean best\?"):
+        Settings(root="runs").overridden({"UNBROKEN_RESUME": "bst"})

@@ -81,7 +81,7 @@ def examine(
     traces = read_traces(repository, here)
     every = repository.commits()
     segment = every[0].segment if every else 0
-    wish = Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best)
+    wish = Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best_by)
     recorded = journal.is_there(repository.store)
     evidence = Evidence(
         commits=of_segment(every, segment),

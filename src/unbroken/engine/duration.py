@@ -36,6 +36,16 @@ def seconds_of(length: object, *, name: str) -> float:
     return seconds
 
 
+def is_length(text: str) -> bool:
+    """Whether a text is a length of time with a unit.
+
+    >>> is_length("5min"), is_length("5")
+    (True, False)
+    """
+    written = _WRITTEN.fullmatch(text)
+    return bool(written and written[2])
+
+
 def told(seconds: float) -> str:
     """Return a length of time in the unit that suits it, with three digits.
 

@@ -99,8 +99,8 @@ def observer_of(
     Raises:
         ConfigError: a library that it needs is not installed.
     """
-    if settings.monitoring is None:
+    if settings.metrics is None:
         return Nobody()
     from unbroken.engine.monitoring.monitor import Monitor
 
-    return Monitor(settings, settings.monitoring, memory=memory, clock=clock, now=now)
+    return Monitor(settings, settings.metrics, memory=memory, clock=clock, now=now)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypedDict, TypeVar, cast
 
+from unbroken.engine.configuration.names import elsewhere
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import CODE, CodecChoice, Resume, Settings, WorstTier, WriterKind
@@ -31,7 +32,7 @@ class StoringOptions(TypedDict, total=False):
     """What says how checkpoints lie in a run and which of them stay."""
 
     keep_last: int
-    best: Best | None
+    best: Best | str | None
     keep_first: bool
     document_format: DocumentFormat
     compression: CodecChoice
@@ -41,7 +42,7 @@ class StoringOptions(TypedDict, total=False):
 class Options(StoringOptions, total=False):
     """Every setting of a run but its place. What they mean stands at `Settings`."""
 
-    every: Every | int
+    every: Every | int | str
     resume: Resume
     worst_tier: WorstTier
     strict: bool
@@ -54,7 +55,7 @@ class Options(StoringOptions, total=False):
     exit_code: int
     mirror: str | os.PathLike[str]
     mirror_keep_last: int
-    monitoring: Monitoring | None
+    monitoring: Monitoring | str | None
     journal: bool
     incremental: bool
     validate: bool
@@ -113,7 +114,7 @@ def divided(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
     objects = {name: value for name, value in given.items() if name not in OPTIONS}
     for name, value in objects.items():
         plain = value is None or isinstance(value, (bool, int, float, str))
-        if plain and (near := nearest(name, OPTIONS)):
+        if plain and (near := meant(name, OPTIONS)):
             raise ConfigError(f"There is no setting {name!r}.", hint=f"Did you mean {near}?")
     return options, objects
 
@@ -127,8 +128,18 @@ def nearest(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str:
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), "")
 
 
+def meant(name: str, known: Collection[str]) -> str:
+    """Return which of the known names was meant: what the file calls otherwise, else the nearest.
+
+    >>> meant("max_checkpoints", OPTIONS)
+    'keep_last'
+    """
+    other = elsewhere(name)
+    return other if other in known else nearest(name, known)
+
+
 def _unknown(face: str, name: str, known: Collection[str]) -> ConfigError:
-    near = nearest(name, known)
+    near = meant(name, known)
     hint = f"Did you mean {near}?" if near else f"There are: {', '.join(sorted(known))}."
     return ConfigError(f"{face} has no option {name!r}.", hint=hint)
 

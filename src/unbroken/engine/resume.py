@@ -17,9 +17,8 @@ from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
 from unbroken.engine.guards.counters import check_records, check_state
 from unbroken.engine.guards.finite import check_finite
-from unbroken.engine.guards.rejection import Rejected
 from unbroken.engine.guards.warm_up import WarmUpTrial, check_same
-from unbroken.engine.mirroring import Lend, lost_before, named_step, wants_mirror, with_loss
+from unbroken.engine.mirroring import Lend, Lent, lost_before, named_step, wants_mirror, with_loss
 from unbroken.engine.rebuild import NOT_KEPT, trust_in
 from unbroken.engine.recovery import (
     Attempt,
@@ -30,7 +29,6 @@ from unbroken.engine.recovery import (
     Tier,
     Wish,
     of_segment,
-    plan_recovery,
     wish_of_segment,
 )
 from unbroken.engine.report import Chosen, ResumeReport, lowered
@@ -39,7 +37,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.share import find_damage, load_share
 from unbroken.engine.source import RemembersRows, Source, Undresses
 from unbroken.engine.world import World
-from unbroken.errors import CorruptObject, NoUsableCheckpoint, ObjectMissing, StateMismatch, StoreError
+from unbroken.errors import CorruptObject, NoUsableCheckpoint, StateMismatch, StoreError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
 from unbroken.repo.process import Process
@@ -88,6 +86,8 @@ class Resumption:
     """Whether a warm-up evaluation has looked at it."""
     chosen: Chosen | None = None
     """Why it is this checkpoint, where it is not the newest."""
+    lent: Lent | None = None
+    """What came of asking the mirror, if it was asked."""
 
     @property
     def episodes(self) -> int:
@@ -147,6 +147,7 @@ class Resumption:
             origin=self.origin,
             tried=self.tried,
             chosen=self.chosen,
+            lent=self.lent,
             also=also,
         )
 
@@ -166,7 +167,7 @@ class Resumption:
             step=Step(self.step),
             steps_lost=-1 if self.steps_lost is None else self.steps_lost,
             seconds=report.seconds,
-            reasons=list(self.reasons),
+            reasons=[*filter(None, [str(self.lent or "")]), *self.reasons],
             changes=list(self.changes),
         )
 
@@ -191,7 +192,7 @@ def resume_run(
     """
     every = repository.commits()
     wish = wish_of_segment(
-        Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best), every, segment
+        Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best_by), every, segment
     )
     evidence = Evidence(
         commits=of_segment(every, segment),
@@ -203,45 +204,49 @@ def resume_run(
     )  # fmt: skip
     attempts.prepare()
     spared: set[Sequence] = set()
-    lent, before = "", frozenset(commit.sequence for commit in every)
-    while True:
-        plan = plan_recovery(evidence, wish, where=settings.where)
-        attempt = plan.first
-        if lend is not None and wants_mirror(attempt, evidence, wish, every):
-            lent = lend(step=named_step(wish), lost=lost_before(attempt, evidence))
-            lend, every = None, repository.commits()
-            evidence = replace(evidence, commits=of_segment(every, segment))
-            continue
-        if attempt is None:
-            raise NoUsableCheckpoint(
-                f"The run {settings.job!r} cannot go on: {plan.stop}.",
-                hint=plan.hint,
-                reasons=[*plan.obstacles, *evidence.unreadable, *filter(None, [lent])],
-            )
+    lent: list[Lent] = []
+    before = frozenset(commit.sequence for commit in every)
+
+    def look(attempt: Attempt) -> Resumption:
         try:
-            result = attempts.make(attempt)
-        except (CorruptObject, ObjectMissing) as error:
-            evidence = _with_failure(evidence, attempt, error)
-            if isinstance(error, Doubted) and not _confirmed(repository, attempt, error, world):
+            return attempts.make(attempt)
+        except Doubted as doubt:
+            if not _confirmed(repository, attempt, doubt, world):
                 assert attempt.commit is not None
                 spared.add(attempt.commit.sequence)
-            continue
-        # What others cannot use and rank 0 can read is passed over and stays: it may be whole.
-        condemned = {number: why for number, why in evidence.damaged.items() if number not in spared}
-        damage = (*condemned.values(), *evidence.unreadable)
-        reasons = (*plan.obstacles, *evidence.unreadable, *filter(None, [lent]), *result.reasons)
-        return replace(
-            result,
-            plan=plan,
-            fault=with_loss(with_damage(classify(traces), damage), lent),
-            # Saved again at the next clean point: else a later start without the wish would go on from what it left.
-            adopted=result.adopted or _went_back(result, wish, evidence),
-            reasons=reasons,
-            damaged=frozenset(condemned),
-            steps_lost=_steps_lost(traces, result),
-            where=settings.where,
-            chosen=_chosen(result, wish, evidence, before),
+            raise
+
+    def ask(attempt: Attempt | None, evidence: Evidence) -> Evidence | None:
+        if lend is None or lent or not wants_mirror(attempt, evidence, wish, repository.commits()):
+            return None
+        lent.append(lend(step=named_step(wish), lost=lost_before(attempt, evidence)))
+        return replace(evidence, commits=of_segment(repository.commits(), segment))
+
+    found = search(evidence, wish, where=settings.where, look=look, ask=ask)
+    plan, evidence, result = found.plan, found.evidence, found.result
+    if result is None:
+        raise NoUsableCheckpoint(
+            f"The run {settings.job!r} cannot go on: {plan.stop}.",
+            hint=plan.hint,
+            reasons=[*plan.obstacles, *evidence.unreadable, *filter(None, map(str, lent))],
         )
+    # What others cannot use and rank 0 can read is passed over and stays: it may be whole.
+    condemned = {number: why for number, why in evidence.damaged.items() if number not in spared}
+    helped = lent[0] if lent else None
+    damage = (*condemned.values(), *evidence.unreadable)
+    return replace(
+        result,
+        plan=plan,
+        fault=with_loss(with_damage(classify(traces), damage), helped),
+        # Saved again at the next clean point: else a later start without the wish would go on from what it left.
+        adopted=result.adopted or _went_back(result, wish, evidence),
+        reasons=(*plan.obstacles, *evidence.unreadable, *result.reasons),
+        damaged=frozenset(condemned),
+        steps_lost=_steps_lost(traces, result),
+        where=settings.where,
+        chosen=_chosen(result, wish, evidence, before),
+        lent=helped,
+    )
 
 
 def _chosen(result: Resumption, wish: Wish, evidence: Evidence, before: frozenset[Sequence]) -> Chosen | None:
@@ -322,15 +327,6 @@ def _confirmed(repository: Repository, attempt: Attempt, doubt: Doubted, world: 
         return any(find_damage(repository, attempt.commit, world, rank) for rank in doubt.damaged)
     except StoreError:
         return False
-
-
-def _with_failure(evidence: Evidence, attempt: Attempt, error: CorruptObject | ObjectMissing) -> Evidence:
-    if attempt.commit is None:
-        return replace(evidence, rebuild=error.message)
-    sequence: Sequence = attempt.commit.sequence
-    if isinstance(error, Rejected):
-        return replace(evidence, rejected={**evidence.rejected, sequence: error.message})
-    return replace(evidence, damaged={**evidence.damaged, sequence: error.message})
 
 
 def _steps_lost(traces: Traces, result: Resumption) -> int | None:

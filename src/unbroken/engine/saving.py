@@ -35,7 +35,7 @@ class Keeping:
         """Return what stays under these settings, if so many were found `damaged`."""
         return cls(
             keep_last=settings.keep_last,
-            best=settings.best,
+            best=settings.best_by,
             keep_first=settings.keep_first,
             damaged=damaged,
         )

@@ -11,12 +11,12 @@ is still being written lets the next one wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from unbroken.engine.budget import Budget
-from unbroken.engine.duration import percent, seconds_of, told
+from unbroken.engine.duration import is_length, percent, seconds_of, told
 from unbroken.errors import ConfigError
 
 Clock: TypeAlias = Callable[[], float]
@@ -65,9 +65,38 @@ class Every:
             )
 
     @classmethod
-    def of(cls, interval: Every | int) -> Every:
-        """Return `interval`, or for a plain number that many steps."""
+    def of(cls, interval: Every | int | str) -> Every:
+        """Return `interval`, for a plain number that many steps, for a text what it says (`parse`)."""
+        if isinstance(interval, str):
+            return cls.parse(interval)
         return interval if isinstance(interval, cls) else cls(steps=_number(interval))
+
+    @classmethod
+    def parse(cls, text: str) -> Every:
+        """Return what `1000`, `steps=1000,seconds=60` or `max_loss=5min,max_overhead=0.02` says.
+
+        Raises:
+            ConfigError: it says no interval.
+        """
+        parts: dict[str, object] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            if not value:
+                name, value = "steps", name
+            reader = _READERS.get(name.strip())
+            if reader is None:
+                raise ConfigError(
+                    f"{text!r} is no interval.",
+                    hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
+                )
+            try:
+                parts[name.strip()] = reader(value)
+            except ValueError:
+                raise ConfigError(
+                    f"{value.strip()!r} is not a {'whole ' if reader is int else ''}number.",
+                    hint=_meant(name.strip(), value.strip()),
+                ) from None
+        return cls(**parts)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         parts = [
@@ -82,11 +111,29 @@ class Every:
         return " or ".join(parts)
 
 
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "steps": int,
+    "seconds": float,
+    "episodes": int,
+    "max_loss": str.strip,
+    "max_overhead": float,
+}
+
+
+def _meant(name: str, value: str) -> str:
+    """Return what to write for a value that is no number."""
+    if not is_length(value):
+        return "Write it as steps=10000,seconds=300."
+    if name == "seconds":
+        return f"Write seconds={seconds_of(value, name=name):g}."
+    return f"Write max_loss={value} (in a file also {{max_loss: {value}}}): a kill then costs at most that."
+
+
 def _number(interval: object) -> int:
     if isinstance(interval, bool) or not isinstance(interval, int):
         raise ConfigError(
             f"{interval!r} is no interval between saves.",
-            hint="Give a number of steps, or Every(seconds=60).",
+            hint='Give a number of steps, Every(seconds=60), or the same as a text: "seconds=60".',
         )
     return interval
 

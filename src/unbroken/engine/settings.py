@@ -40,6 +40,8 @@ FORMATS = ("json", "msgpack")
 WRITERS = ("thread", "process")
 CODECS = ("auto", "none", "zstd", "gzip")
 PREFIX = "UNBROKEN_"
+NONE = "none"
+"""The word that switches off what a file or a script has set."""
 CODE = "code"
 """The origin of a value that a script has given."""
 
@@ -71,9 +73,10 @@ class Settings:
 
     root: str | os.PathLike[str]
     job: str = ""
-    every: Every | int = DEFAULT_EVERY
+    every: Every | int | str = DEFAULT_EVERY
     keep_last: int = 5
-    best: Best | None = None
+    best: Best | str | None = None
+    """The metric by which one checkpoint more stays: `Best("loss", "min")`, or the same as a text, "loss:min"."""
     resume: Resume = "auto"
     worst_tier: WorstTier = "rebuilt"
     strict: bool = False
@@ -96,11 +99,11 @@ class Settings:
     exit_code: int = 75
     """Exit status of a process that was told to end and has saved: 75 is "try again" (EX_TEMPFAIL)."""
     mirror: str | os.PathLike[str] = ""
-    """A second root, a directory or a URL, to which checkpoints are copied once they are committed; "" for none."""
+    """A second root, a directory or a URL, to which checkpoints are copied once they are committed; "" or "none" for none."""
     mirror_keep_last: int = 3
     """So many of the newest stay in the mirror."""
-    monitoring: Monitoring | None = None
-    """Where metrics go."""
+    monitoring: Monitoring | str | None = None
+    """Where metrics go: `Monitoring(port=9109)`, or the same as a text, "port=9109"."""
     journal: bool = False
     """Whether the actions since the last reset of each environment are kept beside the checkpoints, so that
     environments can be rebuilt where a checkpoint holds no usable state of them."""
@@ -124,6 +127,10 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
         object.__setattr__(self, "every", Every.of(self.every))
+        object.__setattr__(self, "best", _checked_best(self.best))
+        object.__setattr__(self, "monitoring", _checked_monitoring(self.monitoring))
+        if self.mirror == NONE:
+            object.__setattr__(self, "mirror", "")
         if isinstance(self.allow_changed, str):
             raise ConfigError(
                 f"allow_changed must be a set of names, not {self.allow_changed!r}.",
@@ -168,14 +175,9 @@ class Settings:
                     f"{name} must be True or False, not {getattr(self, name)!r}.",
                     hint="Leave it out for the default.",
                 )
-        best: object = self.best
-        if best is not None and not isinstance(best, Best):
-            raise ConfigError(
-                f"best must say a metric, not {best!r}.", hint='Write best=Best("eval/mean_reward").'
-            )
         if self.resume == "best" and self.best is None:
             raise ConfigError(
-                'resume="best" needs a metric to choose by.', hint='Give best=Best("eval/mean_reward").'
+                'resume="best" needs a metric to choose by.', hint='Give best="eval/mean_reward:max".'
             )
 
     @property
@@ -188,6 +190,16 @@ class Settings:
     def interval(self) -> Every:
         """`every`, as an interval whatever was given."""
         return Every.of(self.every)
+
+    @property
+    def best_by(self) -> Best | None:
+        """`best`, as a metric whatever was given."""
+        return _checked_best(self.best)
+
+    @property
+    def metrics(self) -> Monitoring | None:
+        """`monitoring`, as places whatever was given."""
+        return _checked_monitoring(self.monitoring)
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -260,6 +272,27 @@ def _check_grace(value: object) -> None:
             f"grace must be a number of seconds of at least 0, not {value!r}.",
             hint="Leave it out for 30 seconds; to hold nothing ready, give float('inf').",
         )
+
+
+def _checked_best(best: object) -> Best | None:
+    if best is None or isinstance(best, Best):
+        return best
+    if not isinstance(best, str):
+        raise ConfigError(
+            f"best must say a metric, not {best!r}.", hint='Write best="eval/mean_reward:max", or Best(…).'
+        )
+    return None if best == NONE else Best.parse(best)
+
+
+def _checked_monitoring(monitoring: object) -> Monitoring | None:
+    if monitoring is None or isinstance(monitoring, Monitoring):
+        return monitoring
+    if not isinstance(monitoring, str):
+        raise ConfigError(
+            f"monitoring must say where metrics go, not {monitoring!r}.",
+            hint='Write monitoring="port=9109", or Monitoring(port=9109).',
+        )
+    return None if monitoring == NONE else Monitoring.parse(monitoring)
 
 
 def _checked_signals(names: object) -> tuple[str, ...]:

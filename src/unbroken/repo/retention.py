@@ -40,6 +40,18 @@ class Best:
                 hint="Leave it out where more is better.",
             )
 
+    @classmethod
+    def parse(cls, text: str) -> Best:
+        """Return what `eval/mean_reward`, `eval/mean_reward:max` or `loss:min` says.
+
+        Raises:
+            ConfigError: it says no metric.
+        """
+        metric, _, mode = text.partition(":")
+        if not metric or mode not in ("", "max", "min"):
+            raise ConfigError(f"{text!r} is no metric.", hint="Write metric:max or metric:min.")
+        return cls(metric, "min" if mode == "min" else "max")
+
     def choose(self, commits: Iterable[Commit]) -> Commit | None:
         """Return the best good commit; None if no good one has a finite value.
 

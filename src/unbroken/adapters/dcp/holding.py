@@ -80,7 +80,7 @@ class HeldRun:
                 plan_retention(
                     self.writer.checkpoints.commits(),
                     keep_last=settings.keep_last,
-                    best=settings.best,
+                    best=settings.best_by,
                     keep_first=settings.keep_first,
                     pinned=self.writer.checkpoints.pinned(),
                 )

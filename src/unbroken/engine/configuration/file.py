@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from unbroken.engine.configuration import place
+from unbroken.engine.configuration.names import MEANS
 from unbroken.engine.configuration.place import Content, Path
-from unbroken.engine.configuration.variables import READERS
+from unbroken.engine.configuration.variables import OFF, READERS
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
+from unbroken.engine.settings import NONE
 from unbroken.errors import ConfigError
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
@@ -75,8 +77,6 @@ def configured(content: Content) -> Configured:
     given = _checked(content)
     keys = dict(_flat(given))
     _check_demands(keys, content)
-    from unbroken.engine.configuration.model import MEANS
-
     values: dict[str, Said] = {}
     said: dict[str, str] = {}
     for key, value in keys.items():
@@ -233,6 +233,8 @@ def _value(name: str, key: str, value: Any, before: Said | None, origin: str) ->
 
 def _same(name: str, _key: str, value: Any, _before: object) -> object:
     """Return a value as it stands, or as the variable of its setting would be read."""
+    if value == NONE and name in OFF:
+        return OFF[name]
     if isinstance(value, str) and name in ("every", "best", "monitoring"):
         return READERS[name](name, value)
     if isinstance(value, list):

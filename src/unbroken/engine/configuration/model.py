@@ -142,27 +142,6 @@ class File(BaseModel):
     checkpoint: Checkpoint | None = None
 
 
-MEANS = {
-    "save_every_n_steps": "every",
-    "save_every_n_episodes": "every",
-    "save_every_n_hours": "every",
-    "storage_path": "root",
-    "max_checkpoints": "keep_last",
-    "serialization.format": "document_format",
-    "serialization.compression": "compression",
-    "serialization.compression_level": "compression_level",
-    "distributed.sync_timeout": "sync_timeout",
-    "distributed.incremental_save": "incremental",
-    "recovery.auto_resume": "resume",
-    "recovery.resume_if_exists": "resume",
-    "recovery.validate_state": "validate",
-}
-"""Keys below `checkpoint` that say a setting under another name."""
-
-DEMANDS = frozenset({"checkpoint_format", "distributed.coordinator_rank"})
-"""Keys that set nothing: what they say must hold, or the file is refused."""
-
-
 def schema() -> dict[str, object]:
     """Return the JSON Schema of the file."""
     made = File.model_json_schema()

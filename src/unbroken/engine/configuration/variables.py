@@ -9,28 +9,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from unbroken.engine.configuration.names import elsewhere, is_demand
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
-from unbroken.engine.settings import PREFIX, RESUME_WORDS
+from unbroken.engine.settings import NONE, PREFIX, RESUME_WORDS
 from unbroken.errors import ConfigError
 from unbroken.repo.retention import Best
 
 CONFIG = f"{PREFIX}CONFIG"
-_OTHERS = frozenset({"CONFIG", "GROUP", "KEY", "PROGRESS", "STATE_DIR"})
+OTHERS = frozenset(
+    {"CONFIG", "GROUP", "GYM_DIR", "GYM_PATIENCE", "GYM_START", "KEY", "PROGRESS", "STATE_DIR", "TAKE_OVER"}
+)
 """Variables that are no settings."""
+OFF: Mapping[str, object] = {
+    "best": None,
+    "staging": None,
+    "mirror": "",
+    "monitoring": None,
+    "compression_level": None,
+    "sync_timeout": None,
+    "allow_changed": frozenset[str](),
+    "trust": False,
+    "signals": (),
+}
+"""What `none` means, for settings that can be nothing: a variable switches off what the file or the script has set."""
 
 
 def read_variables(environment: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings that variables give; an empty variable says nothing.
+    """Return the settings that variables give; an empty variable says nothing, `none` that there is to be none.
 
     Raises:
         ConfigError: a variable cannot be read, or has nearly the name of one.
     """
     for variable in environment:
         name = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or name in READERS or name.upper() in _OTHERS:
+        if not variable.startswith(PREFIX) or name in READERS or name.upper() in OTHERS:
             continue
+        if other := elsewhere(name):
+            raise ConfigError(
+                f"{variable} is no setting: the file's {name} is called {other}.",
+                hint=f"Write {PREFIX}{other.upper()}, or unset it.",
+            )
+        if is_demand(name):
+            raise ConfigError(
+                f"{variable} is no setting: {name} is a key of the file only.",
+                hint="Unset it, or write it there.",
+            )
         if near := nearest(name, READERS, cutoff=NEAR):
             raise ConfigError(
                 f"{variable} is no setting.", hint=f"Did you mean {PREFIX}{near.upper()}? Else unset it."
@@ -39,7 +64,9 @@ def read_variables(environment: Mapping[str, str]) -> dict[str, object]:
     for name, reader in READERS.items():
         variable = PREFIX + name.upper()
         text = environment.get(variable, "")
-        if text:
+        if text == NONE and name in OFF:
+            found[name] = OFF[name]
+        elif text:
             found[name] = _read(variable, text, reader)
     return found
 
@@ -100,47 +127,24 @@ def _names(_variable: str, text: str) -> frozenset[str]:
 
 
 def _resume(variable: str, text: str) -> str | int:
-    return text if text in RESUME_WORDS else _integer(variable, text)
+    if text in RESUME_WORDS:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        near = nearest(text, RESUME_WORDS)
+        raise ConfigError(
+            f"{variable}={text!r} is neither {', '.join(RESUME_WORDS)} nor a step number.",
+            hint=f"Did you mean {near}?" if near else "Unset it for auto.",
+        ) from None
 
 
-def _best(variable: str, text: str) -> Best:
-    metric, _, mode = text.partition(":")
-    if mode == "min":
-        return Best(metric, "min")
-    if mode in ("", "max"):
-        return Best(metric)
-    raise ConfigError(f"{variable}={text!r} is no metric.", hint="Write metric:max or metric:min.")
+def _best(_variable: str, text: str) -> Best:
+    return Best.parse(text)
 
 
-_INTERVALS: dict[str, Callable[[str], object]] = {
-    "steps": int,
-    "seconds": float,
-    "episodes": int,
-    "max_loss": str.strip,
-    "max_overhead": float,
-}
-
-
-def _every(variable: str, text: str) -> Every:
-    parts: dict[str, object] = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if not value:
-            name, value = "steps", name
-        reader = _INTERVALS.get(name.strip())
-        if reader is None:
-            raise ConfigError(
-                f"{variable}={text!r} is no interval.",
-                hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
-            )
-        try:
-            parts[name.strip()] = reader(value)
-        except ValueError:
-            raise ConfigError(
-                f"{variable}={text!r}: {value!r} is not a {'whole ' if reader is int else ''}number.",
-                hint="Write it as steps=10000,seconds=300.",
-            ) from None
-    return Every(**parts)  # type: ignore[arg-type]
+def _every(_variable: str, text: str) -> Every:
+    return Every.parse(text)
 
 
 READERS: dict[str, Callable[[str, str], object]] = {

@@ -13,6 +13,7 @@ UnbrokenError
 ├── CommitConflict         somebody else took this sequence number: take the next
 ├── AmbiguousCommit        it is unknown whether the commit happened: look before repeating
 ├── CorruptObject          bytes differ from their digest: fall back to an older checkpoint
+├── Rejected               a checkpoint is whole and not good enough: the next older one is tried
 ├── UnsupportedFormat      written by a newer Unbroken, or needs a feature this one lacks
 ├── Untrusted              holds pickled parts and no valid signature
 ├── NotCapturable          a part of the state cannot be saved faithfully
@@ -36,6 +37,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
+
+SHOWN = 60
+"""Letters of a value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """Return a value that cannot be used as a message shows it: never longer than a line.
+
+    >>> shown("soon"), shown("x" * 99)[-3:], shown(1 << 99999)
+    ("'soon'", 'xx…', 'a number of 100000 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > 4 * SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = repr(value[: SHOWN + 1] if isinstance(value, (str, bytes)) else value)
+    except ValueError:  # a number of too many digits is somewhere in it
+        return f"this {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 class UnbrokenError(Exception):
@@ -158,6 +177,15 @@ class CorruptObject(UnbrokenError):
         self.digest = digest
 
 
+class Rejected(UnbrokenError):
+    """A checkpoint can be read and is not good enough to go on from: the next older one is tried.
+
+    It is not damaged. So it stays where it is, and keeps its place among those that are kept.
+    """
+
+    default_hint = "Name its step to take it all the same."
+
+
 class UnsupportedFormat(UnbrokenError):
     """The format is newer than this Unbroken, or needs a feature that it lacks."""
 
@@ -212,7 +240,9 @@ class RestoreFailed(UnbrokenError):
 class NoUsableCheckpoint(UnbrokenError):
     """Commits exist and none can be used. `reasons` holds one line for each."""
 
-    default_hint = "Repair or remove what is damaged, or start anew in another folder."
+    default_hint = (
+        "`unbroken verify RUN` names what is damaged; go on from a mirror, or start anew in another folder."
+    )
 
     def __init__(self, message: str, *, hint: str = "", reasons: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)

@@ -21,7 +21,7 @@ from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.recovery import Tier
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError, CorruptObject, NoUsableCheckpoint, RestoreFailed
+from unbroken.errors import ConfigError, CorruptObject, NoUsableCheckpoint, Rejected, RestoreFailed
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.state.nodes import Coded, Dict, Object, Tuple
@@ -120,8 +120,7 @@ def test_a_commit_lies_in_the_directory_of_its_step(root: Path) -> None:
 def resumed(
     training: Training, root: Path, trial: WarmUpTrial, **settings: Any
 ) -> tuple[CheckpointEngine, ResumeReport]:
-    engine = engine_of(training, root, **settings)
-    engine.trial = trial
+    engine = engine_of(training, root, trial=trial, **settings)
     return engine, engine.resume()
 
 
@@ -216,7 +215,17 @@ def test_if_all_are_rejected_the_run_stops_and_lists_each(root: Path) -> None:
     with pytest.raises(NoUsableCheckpoint) as raised:
         resumed(Training(), root, WarmUpTrial(lambda: "no good", always=True))
     assert str(raised.value).count("the warm-up evaluation rejects it: no good") == 4
+    assert "resume=30" in raised.value.hint
+    engine, report = resumed(Training(), root, WarmUpTrial(lambda: "no good", always=True), resume=30)
+    engine.close()
+    assert report.step == 30, "as the hint says"
     assert steps_of(root) == [30, 20, 10, 0]
+
+
+def test_what_is_rejected_is_no_damage() -> None:
+    with pytest.raises(Rejected) as raised:
+        WarmUpTrial(lambda: False).run()
+    assert not isinstance(raised.value, CorruptObject)
 
 
 def test_a_start_anew_after_rejections_is_from_the_objects_as_they_were_built(root: Path) -> None:

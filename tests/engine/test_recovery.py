@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from unbroken.engine.recovery import (
     plan_recovery,
     wish_of_segment,
 )
+from unbroken.engine.settings import WorstTier
 from unbroken.format.records import Commit, Position
 from unbroken.repo.retention import Best
 from unbroken.types import Digest, Epoch, Sequence, Step, WriteId
@@ -107,6 +111,49 @@ def test_the_worst_tier_is_a_limit(worst: str, goes_on: bool) -> None:
     evidence = Evidence(commits=THREE, damaged={Sequence(3): "bad"})
     plan = plan_recovery(evidence, Wish(worst_tier=worst))  # type: ignore[arg-type]
     assert (plan.first is not None) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("known", "worst", "hint"),
+    [
+        (
+            {"damaged": {3: "bad"}},
+            "newest",
+            'worst_tier="older" goes on from step 100, 100 before the newest; a mirror may bring the newest back.',
+        ),
+        (
+            {"damaged": {1: "bad", 2: "bad", 3: "bad"}, "rebuild": ""},
+            "older",
+            'worst_tier="rebuilt" makes the environments anew from the journal.',
+        ),
+        (
+            {"damaged": {3: "bad"}, "rejected": {1: "poor", 2: "poor"}},
+            "rebuilt",
+            (
+                "Whole and not taken: resume=100 goes on from there all the same. A warm-up evaluation can ask less"
+                ' (`least`). worst_tier="fresh" starts at the beginning.'
+            ),
+        ),
+        (
+            {"damaged": {1: "bad", 2: "bad", 3: "bad"}},
+            "rebuilt",
+            (
+                "`unbroken verify RUN` names each file that is damaged, and a mirror brings them back. Without one,"
+                ' worst_tier="fresh" starts at the beginning, and keeps what can be read.'
+            ),
+        ),
+    ],
+    ids=["older forbidden", "rebuilding forbidden", "all rejected", "all damaged"],
+)
+def test_where_it_stops_the_next_step_is_one_that_goes_on(
+    known: dict[str, Any], worst: WorstTier, hint: str
+) -> None:
+    plan = plan_recovery(Evidence(commits=THREE, **known), Wish(worst_tier=worst))
+    assert (plan.first, plan.hint) == (None, hint)
+    if named := re.search(r'^(?:worst_tier="(\w+)"|.*resume=(\d+))', hint):
+        way = Wish(worst_tier=named[1]) if named[1] else Wish(resume=int(named[2]))  # type: ignore[arg-type]
+        evidence = Evidence(commits=THREE, **{**known, "rejected": {}})
+        assert plan_recovery(evidence, way).first is not None
 
 
 @given(

@@ -19,6 +19,7 @@ from unbroken.errors import (
     NoUsableCheckpoint,
     ObjectMissing,
     RankMissing,
+    Rejected,
     StateMismatch,
     UnbrokenError,
 )
@@ -113,7 +114,7 @@ class Chair:
     def failed(self, error: Exception) -> None:
         if not self._open:
             return  # all have heard already
-        older = isinstance(error, (CorruptObject, ObjectMissing))
+        older = isinstance(error, (CorruptObject, ObjectMissing, Rejected))
         self._decide(Verdict(decision="next" if older else "stop", reason=f"rank 0: {reason_of(error)}"))
 
     def end(self, error: Exception) -> None:

@@ -48,7 +48,6 @@ class Traces:
     """Whether both are known to run on one kernel: then another name of the host is another container."""
     pending_step: int | None = None
     pending_segment: int = 0
-    pending_since: str = ""
     newest_step: int | None = None
     newest_segment: int = 0
     last_step: int | None = None

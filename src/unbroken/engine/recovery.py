@@ -116,7 +116,8 @@ _WHAT = {
 }
 
 
-ANEW = 'Repair or remove what is damaged, or start anew with worst_tier="fresh".'
+REPAIR = "`unbroken verify RUN` names each file that is damaged, and a mirror brings them back."
+ANEW = f'{REPAIR} Without one, worst_tier="fresh" starts at the beginning, and keeps what can be read.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,27 @@ def plan_recovery(evidence: Evidence, wish: Wish, *, where: str = "") -> Recover
     limited = [_limit(attempt, worst) for attempt in attempts]
     limited.append(_limit(Attempt(Tier.REBUILT, None, evidence.rebuild), worst))
     limited.append(_limit(Attempt(Tier.FRESH, None), worst))
-    return RecoveryPlan(tuple(limited), stop=f"worst_tier={wish.worst_tier!r} allows nothing that is left")
+    stop = f"worst_tier={wish.worst_tier!r} allows nothing that is left"
+    return RecoveryPlan(tuple(limited), stop=stop, hint=_way_on(evidence, attempts))
+
+
+def _way_on(evidence: Evidence, attempts: Iterable[Attempt]) -> str:
+    """Return what a person can do where nothing is allowed any more, the way that costs least first."""
+    tried = [attempt for attempt in attempts if attempt.commit is not None]
+    left = next((attempt.commit for attempt in tried if not attempt.obstacle), None)
+    if left is not None:
+        newest = max(c.step for c in evidence.commits if c.segment == left.segment)
+        cost = f", {newest - left.step:,} before the newest" if newest > left.step else ""
+        return (
+            f'worst_tier="older" goes on from step {left.step:,}{cost}; a mirror may bring the newest back.'
+        )
+    if not evidence.rebuild:
+        return 'worst_tier="rebuilt" makes the environments anew from the journal.'
+    whole = next((a.commit for a in tried if a.commit and a.commit.sequence not in evidence.damaged), None)
+    if whole is not None:
+        less = " A warm-up evaluation can ask less (`least`)." if evidence.rejected else ""
+        return f'Whole and not taken: resume={whole.step} goes on from there all the same.{less} worst_tier="fresh" starts at the beginning.'
+    return ANEW
 
 
 def _checkpoints(evidence: Evidence, wish: Wish) -> Iterable[Attempt]:

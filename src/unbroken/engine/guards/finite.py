@@ -8,9 +8,9 @@ Not promised: that infinity is a fault where the run began with it. Such places 
 
 from __future__ import annotations
 
-from unbroken.engine.guards.rejection import Rejected
 from unbroken.engine.metadata import NOT_FINITE
 from unbroken.engine.source import InspectsWeights, Source
+from unbroken.errors import Rejected
 from unbroken.format.meta import Meta
 from unbroken.state.snapshot import Snapshot
 

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from unbroken.engine.changes import within
-from unbroken.engine.guards.rejection import Rejected
 from unbroken.engine.recovery import Tier
 from unbroken.engine.source import NamesVolatile, Source
-from unbroken.errors import ConfigError, RestoreFailed
+from unbroken.errors import ConfigError, Rejected, RestoreFailed
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
 
@@ -46,6 +45,10 @@ class WarmUpTrial:
         """The objects as the script has built them, where the run may start anew."""
         self.used = False
         """Whether a trial has been made, so that the objects are not as the script has built them."""
+
+    def anew(self) -> WarmUpTrial:
+        """Return the same trial for another start."""
+        return WarmUpTrial(self._evaluate, always=self.always)
 
     def is_due(self, tier: Tier) -> bool:
         """Whether a checkpoint of this tier is tried."""

@@ -269,7 +269,7 @@ def test_what_the_mirror_has_is_told(root: Path, tmp_path: Path) -> None:
     assert unbroken("doctor", root, cwd=root).code == 1
     answer = unbroken("doctor", root, "--mirror", tmp_path / "second", cwd=root)
     assert answer.code == 0
-    assert "would first bring back from the mirror" in answer.out
+    assert "would go on at step 20 from the newest checkpoint of the mirror" in answer.out
     engine = engine_of(Training(), root, mirror=tmp_path / "second", mirror_keep_last=5)
     assert engine.resume().step == 20
     engine.close()

@@ -97,8 +97,13 @@ def test_a_run_whose_first_place_is_gone_goes_on_from_its_mirror_as_if_nothing_h
     engine = engine_of(training, root, mirror=mirror)
     report = engine.resume()
     assert (report.step, report.tier, report.fault.kind) == (30, Tier.NEWEST, FaultKind.HARD)
-    assert any(f"from the mirror {mirror / 'run'}" in reason for reason in report.reasons)
-    assert report.line.startswith("unbroken: goes on at step 30 from the mirror · ")
+    assert report.line.startswith(
+        "unbroken: goes on at step 30 from the mirror"
+        f" · nothing was here, 3 checkpoints came from the mirror {mirror / 'run'} · "
+    )
+    assert (report.reasons, "passed over" in report.text) == ((), False)
+    assert "host" not in report.line, "it is the same host, and of another process nothing is known"
+    assert repository(root).history()[0].reasons == [f"from the mirror {mirror / 'run'}: step 10, 20, 30"]
     train(engine, training, start=30, until=60)
     engine.close()
     assert training.digest() == undisturbed(60)

@@ -15,23 +15,37 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+
+from msgspec import structs
 
 from unbroken.engine.faults import EndOfProcess, FaultKind, classify, with_damage
 from unbroken.engine.guards.counters import check_records
 from unbroken.engine.metadata import NOT_FINITE
-from unbroken.engine.mirroring import mirror_contents, wants_mirror
+from unbroken.engine.mirroring import (
+    Lent,
+    lendable,
+    lost_before,
+    mirror_contents,
+    named_step,
+    wants_mirror,
+    with_loss,
+)
 from unbroken.engine.rebuild import NOT_KEPT
-from unbroken.engine.recovery import Evidence, RecoveryPlan, Tier, Wish, of_segment, plan_recovery
+from unbroken.engine.recovery import Attempt, Evidence, RecoveryPlan, Tier, Wish, of_segment
+from unbroken.engine.search import search
 from unbroken.engine.settings import Settings
 from unbroken.engine.traces import read_traces
-from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectMissing, Rejected, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo import journal
 from unbroken.repo.lock import await_companion, read_lease
+from unbroken.repo.mirror import Contents
 from unbroken.repo.process import Process, named_in
 from unbroken.repo.pruning import plan_prune
 from unbroken.repo.repository import Repository
+from unbroken.repo.retention import abandoned
 from unbroken.state.parts import split_name
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import SupportsLocalPath
@@ -39,7 +53,6 @@ from unbroken.store.publish import TEMPORARY
 from unbroken.types import Sequence
 
 SHOWN = 3
-STOP = "would stop"
 
 FindsSick = Callable[[Snapshot], Collection[str]]
 """Returns the places of weights that are not finite."""
@@ -55,18 +68,50 @@ class Finding:
     stops: bool = False
 
 
+class Verdict(str, Enum):
+    """What a start would come to."""
+
+    GOES_ON = "goes on"
+    FINISHED = "finished"
+    BEGINS = "begins"
+    STOPS = "stops"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a start would do, in one sentence. `step` is the one from which it would train; None where it would stop, or
+    begin at a step that only the script knows."""
+
+    verdict: Verdict
+    sentence: str
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the next start would do. `outcome` is the one sentence."""
+    """What the next start would do."""
 
     where: str
-    outcome: str
-    goes_on: bool
+    outcome: Outcome
     fault: EndOfProcess
     plan: RecoveryPlan
     steps_lost: int | None = None
     segment: int = 0
     findings: tuple[Finding, ...] = ()
+    lent: frozenset[Sequence] = frozenset()
+    """Those commits of the plan that a start would bring back from the mirror, under the numbers that they would get."""
+    abandoned: frozenset[int] = frozenset()
+    """Those before which a later start has gone back."""
+    says: tuple[str, ...] = ()
+    """Where the settings come from, if not from who asks."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a start would not stop."""
+        return self.outcome.verdict is not Verdict.STOPS
 
 
 def examine(
@@ -80,63 +125,120 @@ def examine(
     """Find out what a start with these settings would do. `sick` looks at the components `weights`."""
     traces = read_traces(repository, here)
     every = repository.commits()
-    segment = every[0].segment if every else 0
+    mirror = mirror_contents(settings)
+    told = every or ([] if mirror is None else mirror.commits)
+    segment = told[0].segment if told else 0
     wish = Wish(resume=settings.resume, worst_tier=settings.worst_tier, best=settings.best_by)
-    recorded = journal.is_there(repository.store)
     evidence = Evidence(
         commits=of_segment(every, segment),
-        rebuild="" if recorded else NOT_KEPT,
+        rebuild="" if journal.is_there(repository.store) else NOT_KEPT,
         unreadable=tuple(str(fault) for fault in repository.broken()),
     )
-    named = isinstance(settings.resume, int)
-    base: Commit | None = None
-    while True:
-        plan = plan_recovery(evidence, wish, where=settings.where)
-        commit = None if plan.first is None else plan.first.commit
-        if commit is None:
-            base = _base(repository, evidence.commits) if _is_rebuilding(plan) else None
-            if base is None and _is_rebuilding(plan):
-                evidence = replace(evidence, rebuild="the journal has no entry that belongs to a checkpoint")
-                continue
-            break
-        damage, rejection = _problem(repository, commit, () if named else weights, sick)
-        if not damage and not rejection:
-            break
-        if damage:
-            evidence = replace(evidence, damaged={**evidence.damaged, commit.sequence: damage})
-        else:
-            evidence = replace(evidence, rejected={**evidence.rejected, commit.sequence: rejection})
+    look = _Look(repository, settings, every, evidence.commits, segment, mirror, wish, weights, sick)
+    found = search(evidence, wish, where=settings.where, look=look.at, ask=look.ask)
+    evidence, taken = found.evidence, found.result
     condemned: Mapping[Sequence, str] = evidence.damaged
-    fault = with_damage(classify(traces), (*condemned.values(), *evidence.unreadable))
-    taken = commit or base
+    holder = [*_holder(repository, here)]
     findings: list[Finding] = [
-        *_holder(repository, here),
-        *(() if taken is None else _key(repository, taken, settings)),
+        *holder,
+        *(() if taken is None else _key(*look.home(taken), settings)),
         *_leftovers(repository, here),
         *_room(repository, every),
+        *_mirror(mirror, asked=look.asked, alone=look.alone),
     ]
-    wants = wants_mirror(plan.first, evidence, wish, every)
-    mirror = [*_mirror(settings, wants=wants)]
-    findings += mirror
     stop = next((one for one in findings if one.stops), None)
-    outcome = _outcome(plan, stop, mirror[0] if wants and mirror and mirror[0].ok else None, base)
-    if findings[0].stops:
+    outcome = _outcome(found.plan, stop, taken, look)
+    fault = with_damage(classify(traces), (*condemned.values(), *evidence.unreadable))
+    if look.lent:
+        fault = with_loss(fault, Lent(where="", steps=tuple(one.step for _, one in look.lent.values())))
+    if any(one.stops for one in holder):
         fault = EndOfProcess(FaultKind.NONE, "it goes on")
     lost = traces.lost(segment, taken.step) if taken is not None else None
     return Diagnosis(
         where=settings.where,
         outcome=outcome,
-        goes_on=not outcome.startswith(STOP),
         fault=fault,
-        plan=plan,
+        plan=found.plan,
         steps_lost=lost,
         segment=segment,
         findings=tuple(findings),
+        lent=frozenset(look.lent),
+        abandoned=frozenset(abandoned(sorted(evidence.commits, key=lambda one: -one.sequence))),
+        says=settings.says,
     )
 
 
-def _is_rebuilding(plan: RecoveryPlan) -> bool:
-    return plan.first is not None and plan.first.tier is Tier.REBUILT
+class _Look:
+    """Looks at attempts without restoring anything, and into the mirror without bringing anything back."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        settings: Settings,
+        every: Collection[Commit],
+        commits: Collection[Commit],
+        segment: int,
+        mirror: Contents | None,
+        wish: Wish,
+        weights: Collection[str],
+        sick: FindsSick,
+    ) -> None:
+        self.asked = False
+        """Whether a start would ask the mirror."""
+        self.alone = False
+        """Whether it would have nothing to go on from but what the mirror gives."""
+        self.lent: dict[Sequence, tuple[Repository, Commit]] = {}
+        """What it would bring back: where that lies now, by the number that it would get."""
+        self._repository = repository
+        self._settings = settings
+        self._every = every
+        self._commits = commits
+        self._segment = segment
+        self._mirror = mirror
+        self._wish = wish
+        self._weights = () if named_step(wish) is not None else weights
+        self._sick = sick
+
+    def home(self, commit: Commit) -> tuple[Repository, Commit]:
+        """Return where a commit of the plan lies, and which one that is there."""
+        return self.lent.get(commit.sequence, (self._repository, commit))
+
+    def at(self, attempt: Attempt) -> Commit | None:
+        """Return the checkpoint that would be restored, or on which would be rebuilt; None for a fresh start.
+
+        Raises:
+            CorruptObject: it is damaged, or there is none. Rejected: it would not be taken although it is whole.
+        """
+        if attempt.tier is Tier.FRESH:
+            return None
+        if attempt.commit is None:
+            base = _base(self._repository, self._commits)
+            if base is None:
+                raise CorruptObject("the journal has no entry that belongs to a checkpoint")
+            return base
+        repository, commit = self.home(attempt.commit)
+        damage, rejection = _problem(repository, commit, self._weights, self._sick)
+        if damage:
+            raise CorruptObject(damage)
+        if rejection:
+            raise Rejected(rejection)
+        return attempt.commit
+
+    def ask(self, attempt: Attempt | None, evidence: Evidence) -> Evidence | None:
+        """Return the evidence with what the mirror would give, if it would be asked."""
+        mirror = self._mirror
+        if self.asked or mirror is None or not wants_mirror(attempt, evidence, self._wish, self._every):
+            return None
+        lost = lost_before(attempt, evidence)
+        self.asked, self.alone = True, lost is None
+        wanted = lendable(mirror.commits, step=named_step(self._wish), lost=lost)
+        if not wanted:
+            return None
+        there = Repository.open(os.fspath(self._settings.mirror), self._settings.job)
+        newest = max((commit.sequence for commit in self._every), default=Sequence(0))
+        came = [structs.replace(one, sequence=Sequence(newest + 1 + n)) for n, one in enumerate(wanted)]
+        self.lent = {new.sequence: (there, old) for new, old in zip(came, wanted, strict=True)}
+        return replace(evidence, commits=of_segment([*self._every, *came], self._segment))
 
 
 def _base(repository: Repository, commits: Collection[Commit]) -> Commit | None:
@@ -153,25 +255,29 @@ def _base(repository: Repository, commits: Collection[Commit]) -> Commit | None:
     return None
 
 
-def _outcome(plan: RecoveryPlan, stop: Finding | None, mirror: Finding | None, base: Commit | None) -> str:
-    """Return what a start would do. A `mirror` that is asked has something to bring back; a rebuilt state has a `base`."""
+def _outcome(plan: RecoveryPlan, stop: Finding | None, taken: Commit | None, look: _Look) -> Outcome:
+    """Return what a start would do; `taken` is the checkpoint that it would restore, or build on."""
     first = plan.first
     if stop is not None:
-        return f"{STOP}: {stop.found}"
-    if mirror is not None:
-        return f"would first bring back from the mirror what is better than what is here ({mirror.found})"
+        return Outcome(Verdict.STOPS, f"would stop: {stop.found}")
     if first is None:
-        return f"{STOP}: {plan.stop}. {plan.hint}"
-    if first.commit is not None:
-        which = "the newest checkpoint" if first.tier is Tier.NEWEST else "an older checkpoint"
-        ended = first.commit.position == "end"
-        verb = "would find the training finished at" if ended else "would go on at"
-        return f"{verb} step {first.commit.step:,} from {which}"
-    if base is not None:
-        return f"would go on at step {base.step:,}, with environments rebuilt from the journal, if they come to the same"
-    if plan.obstacles:
-        return "would start at the beginning, because nothing that was saved can be used"
-    return "would start at the beginning"
+        return Outcome(Verdict.STOPS, f"would stop: {plan.stop}. {plan.hint}")
+    if taken is None:
+        because = ", because nothing that was saved can be used" if plan.obstacles else ""
+        return Outcome(Verdict.BEGINS, f"would start at the beginning{because}")
+    if first.commit is None:
+        return Outcome(
+            Verdict.GOES_ON,
+            f"would go on at step {taken.step:,}, with environments rebuilt from the journal, if they come to the same",
+            taken.step,
+        )
+    which = "the newest checkpoint" if first.tier is Tier.NEWEST else "an older checkpoint"
+    if taken.sequence in look.lent:
+        which += " of the mirror, which would first be brought back"
+    ended = taken.position == "end"
+    verb = "would find the training finished at" if ended else "would go on at"
+    verdict = Verdict.FINISHED if ended else Verdict.GOES_ON
+    return Outcome(verdict, f"{verb} step {taken.step:,} from {which}", taken.step)
 
 
 def _problem(
@@ -245,7 +351,8 @@ def _key(repository: Repository, commit: Commit, settings: Settings) -> Iterator
 def _leftovers(repository: Repository, here: Process) -> Iterator[Finding]:
     try:
         pending = repository.pending()
-        if pending is not None and not any(commit.step == pending.step for commit in repository.commits()):
+        there = {(commit.segment, commit.step) for commit in repository.commits()}
+        if pending is not None and (pending.segment, pending.step) not in there:
             yield Finding(
                 "begun save", f"step {pending.step:,} ({pending.reason}) was begun and is not there"
             )
@@ -310,13 +417,12 @@ def _room(repository: Repository, commits: Collection[Commit]) -> Iterator[Findi
     )
 
 
-def _mirror(settings: Settings, *, wants: bool) -> Iterator[Finding]:
-    found = mirror_contents(settings)
+def _mirror(found: Contents | None, *, asked: bool, alone: bool) -> Iterator[Finding]:
     if found is None:
         return
-    subject = "mirror, needed" if wants else "mirror"
+    subject = "mirror, needed" if asked else "mirror"
     if found.problem:
-        yield Finding(subject, found.problem, ok=False)
+        yield Finding(subject, found.problem, ok=False, stops=alone)
         return
-    steps = ", ".join(f"{commit.step:,}" for commit in found.commits) or "none"
-    yield Finding(subject, f"steps in {found.where}: {steps}", ok=bool(found.commits))
+    steps = ", ".join(f"{commit.step:,}" for commit in found.commits)
+    yield Finding(subject, f"steps in {found.where}: {steps}" if steps else found.nothing, ok=bool(steps))

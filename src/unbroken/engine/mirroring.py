@@ -16,14 +16,25 @@ import time
 import warnings
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import Attempt, Evidence, Tier, Wish
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError, CorruptObject, Fenced, RunBusy, StoreError, UnbrokenError
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    Fenced,
+    NoUsableCheckpoint,
+    RunBusy,
+    StoreError,
+    UnbrokenError,
+    Untrusted,
+)
 from unbroken.format.records import Commit
 from unbroken.repo import mirror as mirrors
+from unbroken.repo.copying import facts
 from unbroken.repo.mirror import Contents, Lost, Mirror
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import root_of
@@ -35,6 +46,34 @@ _GLANCE = 0.05
 
 class MirrorWarning(UserWarning):
     """The mirror could not be brought up to date. Every checkpoint in the first place is as it should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """What came of asking a mirror for checkpoints."""
+
+    where: str
+    steps: tuple[int, ...] = ()
+    """Of those that it gave back, the oldest first."""
+    empty: bool = False
+    """Whether there was nothing at all in the first place."""
+    nothing: str = ""
+    """That it holds no checkpoint, and why."""
+    problems: tuple[str, ...] = ()
+    """Why it gave less than it was asked for."""
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{step:,}" for step in dict.fromkeys(self.steps))
+        came = f"from the mirror {self.where}: step {steps}" if self.steps else ""
+        return "; ".join(filter(None, [came, self.nothing, *self.problems]))
+
+    @property
+    def says(self) -> str:
+        """What the line of a start says of it; nothing where the first place has only been helped."""
+        if not self.empty or not self.steps:
+            return self.nothing
+        many = f"{len(self.steps):,} checkpoints" if len(self.steps) > 1 else "one checkpoint"
+        return f"nothing was here, {many} came from the mirror {self.where}"
 
 
 class Mirroring:
@@ -68,7 +107,8 @@ class Mirroring:
 
     @classmethod
     def of(cls, settings: Settings) -> Mirroring | None:
-        """Return what keeps the mirror that these settings name, None if they name none; take it if it answers.
+        """Return what keeps the mirror that these settings name, None if they name none; take it if it is there and
+        answers. One that is not there is made when the run has something to go there: see `take`.
 
         Raises:
             ConfigError: it is another run's, or lies where the run does.
@@ -78,33 +118,48 @@ class Mirroring:
             return None
         mirroring = cls(settings)
         mirrors.check_apart(os.fspath(settings.root), mirroring.root, settings.job)
+        mirroring.take(anew=False)
+        return mirroring
+
+    def take(self, *, anew: bool = True) -> None:
+        """Take the mirror, if that has not been done and it answers; with `anew` one that is not there is made.
+
+        Raises:
+            ConfigError: it is another run's.
+            RunBusy: another process writes to it.
+        """
+        if self._mirror is not None or self._thread is not None:
+            return
         try:
-            mirroring._mirror = mirroring._open()
+            # A start that may yet be refused leaves nothing where a mirror is not mounted.
+            if anew or not mirrors.contents(self.root, self._settings.job).missing:
+                self._mirror = self._open()
         except (ConfigError, RunBusy):
             raise
         except UnbrokenError as error:  # a training does not wait for its mirror: the rounds try again
-            mirroring._failed(error)
-        return mirroring
+            self._failed(error)
 
     def bring_back(
         self, repository: Repository, writer: RunWriter, *, step: int | None, lost: Collection[Commit] | None
-    ) -> str:
-        """Copy checkpoints back into the first place and say so; return an empty string if there are none.
+    ) -> Lent:
+        """Copy checkpoints back into the first place, and say what came of it.
 
         Those that stand for the commits `lost`, all of which are damaged; None: everything that the mirror has,
         or has of this `step`.
 
         Raises:
             StoreError: the mirror does not answer, or the first place.
-            Untrusted: a checkpoint is signed with another key than ours.
+            NoUsableCheckpoint: nothing is left in the first place, and of what the mirror holds nothing can be used.
+            Untrusted: nothing is left in the first place, and our key does not vouch for the newest in the mirror.
         """
+        empty = not repository.commits() and not repository.broken()
         try:
-            return self._brought_back(repository, writer, step, lost)
+            return self._brought_back(repository, writer, step, lost, empty=empty)
         except CorruptObject as error:
-            return f"the mirror {self.where} cannot be read: {error.message}"
+            return self._hardly(f"the mirror {self.where} cannot be read: {error.message}", empty=empty)
         except StoreError as error:
             if lost is not None:  # the first place has something to go on from
-                return f"the mirror {self.where} does not answer: {error.message}"
+                return self._hardly(f"the mirror {self.where} does not answer: {error.message}", empty=False)
             raise type(error)(
                 f"The run holds no checkpoint to go on from, and its mirror {self.where} does not answer:"
                 f" {error.message}",
@@ -112,26 +167,51 @@ class Mirroring:
             ) from error
 
     def _brought_back(
-        self, repository: Repository, writer: RunWriter, step: int | None, lost: Collection[Commit] | None
-    ) -> str:
-        there = mirrors.contents(self.root, self._settings.job).commits
-        wanted = [commit for commit in reversed(there) if step is None or commit.step == step]
-        if lost is not None:
-            gone = {mirrors.facts(commit) for commit in lost}
-            wanted = [commit for commit in wanted if mirrors.facts(commit) in gone]
+        self,
+        repository: Repository,
+        writer: RunWriter,
+        step: int | None,
+        lost: Collection[Commit] | None,
+        *,
+        empty: bool,
+    ) -> Lent:
+        there = mirrors.contents(self.root, self._settings.job)
+        wanted = lendable(there.commits, step=step, lost=lost)
         for commit in repository.commits() if wanted else ():
             repository.verify(commit)  # so that every damaged blob is known, and written anew
         done = mirrors.bring_back(self.root, repository, writer, wanted)
-        back = [one.source for one in done if not isinstance(one, Lost)]
-        told = [
-            f"commit {one.commit.sequence} of the mirror {self.where}: {one.why}"
+        newest = done[-1] if done else None
+        if lost is None and isinstance(newest, Lost) and isinstance(newest.error, Untrusted):
+            # An older one would only hide that a key is missing.
+            raise Untrusted(
+                f"The mirror {self.where} cannot give back what is lost: {newest.error.message}",
+                hint=newest.error.hint,
+                places=newest.error.places,
+            ) from newest.error
+        problems = tuple(
+            f"commit {one.commit.sequence} of the mirror {self.where}: {one.error.message}"
             for one in done
             if isinstance(one, Lost)
-        ]
-        if back:
-            steps = ", ".join(f"{step:,}" for step in dict.fromkeys(commit.step for commit in back))
-            told.insert(0, f"from the mirror {self.where}: step {steps}")
-        return "; ".join(told)
+        )
+        steps = tuple(one.source.step for one in done if not isinstance(one, Lost))
+        if not steps and problems:
+            return self._hardly(*problems, empty=empty)
+        return Lent(where=self.where, steps=steps, empty=empty, nothing=there.nothing, problems=problems)
+
+    def _hardly(self, *problems: str, empty: bool) -> Lent:
+        """Return that the mirror has not helped.
+
+        Raises:
+            NoUsableCheckpoint: nothing else can; only `worst_tier="fresh"` allows to begin anew.
+        """
+        settings = self._settings
+        if empty and settings.worst_tier != Tier.FRESH.value:
+            raise NoUsableCheckpoint(
+                f"The run {settings.job!r} holds no checkpoint to go on from, and nothing of its mirror can be used.",
+                hint='Mend the mirror; to begin anew without it, start with resume="never".',
+                reasons=problems,
+            )
+        return Lent(where=self.where, empty=empty, problems=problems)
 
     def soon(self) -> None:
         """Bring the mirror up to date in the background. Returns at once and raises nothing."""
@@ -194,29 +274,46 @@ class Mirroring:
                 mirror.close()
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._due or self._over:
+        try:
+            while self._goes_on():
+                began = self._clock()
+                try:
+                    self._round()
+                except Exception as error:  # noqa: BLE001 - kept, and said by the training's thread
+                    self._failed(error)
+                self.seconds += self._clock() - began
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            with self._lock:  # whatever has ended it: somebody waits. By now the thread may be another.
+                if self._thread is threading.current_thread():
                     self._thread = None
                     self._idle.set()
-                    break
-                self._due = False
-            began = self._clock()
-            try:
-                self._round()
-            except Exception as error:  # noqa: BLE001 - kept, and said by the training's thread
-                self._failed(error)
-            self.seconds += self._clock() - began
-        if self._left:
-            self._close_mirror()  # nobody else does
+            if self._left:
+                self._close_mirror()  # nobody else does
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            goes_on = self._due and not self._over
+            self._due = False
+            if (
+                not goes_on
+            ):  # under the same lock: who asks for a round from here on begins a thread of its own
+                self._thread = None
+                self._idle.set()
+            return goes_on
 
     def _round(self) -> None:
         if self._mirror is None:
             self._mirror = self._open()
         settings = self._settings
-        for one in self._mirror.update(keep_last=settings.mirror_keep_last, best=settings.best):
+        for one in self._mirror.update(keep_last=settings.mirror_keep_last, best=settings.best_by):
             if isinstance(one, Lost):
-                self._failed(CorruptObject(f"Step {one.commit.step:,} is not copied: {one.why}"))
+                error = one.error
+                self._failed(
+                    type(error)(f"Step {one.commit.step:,} is not copied: {error.message}", hint=error.hint)
+                )
             elif not one.was_there:
                 self.copied += 1
                 self.copied_bytes += one.nbytes
@@ -226,7 +323,7 @@ class Mirroring:
         settings = self._settings
         return Mirror.open(self.root, Repository.open(settings.root, settings.job))
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         kind = type(error).__name__
         self.last_error = str(error)
         if kind not in self.failures:
@@ -246,7 +343,16 @@ class RoundLeft(UnbrokenError):
 class Lend(Protocol):
     """See `Mirroring.bring_back`."""
 
-    def __call__(self, *, step: int | None, lost: Collection[Commit] | None) -> str: ...
+    def __call__(self, *, step: int | None, lost: Collection[Commit] | None) -> Lent: ...
+
+
+def lendable(there: Collection[Commit], *, step: int | None, lost: Collection[Commit] | None) -> list[Commit]:
+    """Return which of a mirror's commits would be brought back, the oldest first; see `Mirroring.bring_back`."""
+    wanted = sorted(there, key=lambda commit: commit.sequence)
+    if lost is not None:
+        gone = {facts(commit) for commit in lost}
+        wanted = [commit for commit in wanted if facts(commit) in gone]
+    return [commit for commit in wanted if step is None or commit.step == step]
 
 
 def wants_mirror(
@@ -272,9 +378,9 @@ def lost_before(attempt: Attempt | None, evidence: Evidence) -> list[Commit] | N
     return [commit for commit in evidence.commits if commit.sequence in evidence.damaged]
 
 
-def with_loss(fault: EndOfProcess, lent: str) -> EndOfProcess:
+def with_loss(fault: EndOfProcess, lent: Lent | None) -> EndOfProcess:
     """Return the fault where the first place held nothing and the mirror has helped."""
-    if not lent or fault.kind is not FaultKind.NONE:
+    if lent is None or not lent.steps or fault.kind is not FaultKind.NONE:
         return fault
     return EndOfProcess(FaultKind.HARD, "the run was gone from its first place")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
+from unbroken.engine.mirroring import Lent
 from unbroken.engine.recovery import RecoveryPlan, Tier
 from unbroken.format.records import Commit, Position
 from unbroken.state.snapshot import Promise
@@ -79,6 +80,8 @@ class ResumeReport:
     """Whether a warm-up evaluation has looked at it, and let it pass."""
     chosen: Chosen | None = None
     """Why it is this checkpoint, if it is another than `tier` says."""
+    lent: Lent | None = None
+    """What came of asking the mirror, if it was asked."""
 
     @property
     def restored(self) -> bool:
@@ -95,7 +98,7 @@ class ResumeReport:
         """One line: step, learning rate, buffer, episodes, tier, and which parts are exact."""
         if not self.restored:
             parts = [f"starts at step {self.step:,}"]
-            if self.reasons:
+            if self.reasons or (self.lent is not None and self.lent.problems):
                 parts[0] += ", because nothing that was saved can be used"
             if self.where:
                 parts.append(f"checkpoints in {self.where}")
@@ -103,10 +106,22 @@ class ResumeReport:
             parts = [self._restart]
             if self.fault.is_alive:
                 parts.append("taken over from a process that lives")
-            if self.fault.kind in _ENDS and not (self.fault.is_alive and self.fault.kind is FaultKind.SOFT):
+            known = not self._lost_here  # of a process of which nothing is left, nobody knows how it ended
+            if (
+                known
+                and self.fault.kind in _ENDS
+                and not (self.fault.is_alive and self.fault.kind is FaultKind.SOFT)
+            ):
                 parts.append(_ENDS[self.fault.kind])
+        if self.lent is not None and self.lent.says:
+            parts.append(self.lent.says)
         parts += self.also
         return "unbroken: " + " · ".join([*parts, *_facts(self.facts), _exactness(self.promises)])
+
+    @property
+    def _lost_here(self) -> bool:
+        """Whether the mirror has given back a run of which nothing was left."""
+        return self.lent is not None and self.lent.empty and bool(self.lent.steps)
 
     @property
     def _restart(self) -> str:
@@ -125,6 +140,7 @@ class ResumeReport:
     def text(self) -> str:
         """`line`, and below it everything that a person should know."""
         lines = [self.line]
+        lines += [f"  {self.lent}"] if self.lent is not None and str(self.lent) not in self.line else []
         lines += [f"  passed over {reason}" for reason in self.reasons]
         lines += ["  the warm-up evaluation lets it pass"] if self.tried else []
         lines += [f"  changed: {change}" for change in self.changes]

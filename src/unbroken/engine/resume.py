@@ -33,6 +33,7 @@ from unbroken.engine.recovery import (
 )
 from unbroken.engine.report import Chosen, ResumeReport, lowered
 from unbroken.engine.restore import restore
+from unbroken.engine.search import search
 from unbroken.engine.settings import Settings
 from unbroken.engine.share import find_damage, load_share
 from unbroken.engine.source import RemembersRows, Source, Undresses

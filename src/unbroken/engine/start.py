@@ -72,10 +72,13 @@ def find_start(
         council = voice_of(seat)
         lend = None if mirroring is None else partial(mirroring.bring_back, repository, seat)
         try:
-            return resume_run(
+            found = resume_run(
                 repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
                 world=world, council=council, lend=lend, trial=trial,
             )  # fmt: skip
+            if mirroring is not None and world is None:  # ranks have gone on by now: the first round takes it
+                mirroring.take()
+            return found
         except Exception as error:
             council.end(error)  # the others wait for the next proposal
             raise

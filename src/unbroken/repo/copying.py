@@ -39,6 +39,11 @@ from unbroken.store.base import ByteStore
 from unbroken.types import Digest
 
 
+def facts(commit: Commit) -> tuple[object, ...]:
+    """Return what a checkpoint and its copies have in common."""
+    return (commit.segment, commit.step, commit.position, commit.time, commit.birth)
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """One checkpoint of the source, its commit in the target, and the bytes of blobs that were written for it."""
@@ -206,8 +211,7 @@ def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | No
     """Return the checkpoint of the target that is a copy of this one, or its original, and lacks no blob."""
     index = BlobIndex(target.store)
     for found in target.commits():
-        facts = (found.step, found.segment, found.position, found.time, found.birth)
-        if facts != (commit.step, commit.segment, commit.position, commit.time, commit.birth):
+        if facts(found) != facts(commit):
             continue
         try:
             there = target.manifest(found)

@@ -4,7 +4,8 @@ The mirror is a run like any other: it is read, listed and verified by the same 
 writes to it, under an epoch of its own. A checkpoint arrives there whole or not at all (`copying`).
 
 Invariants: the first place is only read, but for one small record; a mirror that belongs to another run is
-never written to; of what the mirror holds, the newest commit is the newest checkpoint that was copied.
+never written to; of what the mirror holds, the newest commit is the newest checkpoint that was copied; a run that
+holds nothing has no mirror of its own yet: the name that binds the two is written with the first checkpoint.
 
 Not promised: that the mirror has every checkpoint of the first place. It gets the newest at the time, the
 newest good one, the best, and the end of each segment.
@@ -17,11 +18,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.errors import ConfigError, CorruptObject, ObjectMissing
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    ObjectMissing,
+    UnbrokenError,
+    UnsupportedFormat,
+    Untrusted,
+)
+from unbroken.format import layout
 from unbroken.format.mirror import MIRROR, MirrorRecord
 from unbroken.format.records import Commit
 from unbroken.repo import copying, names
-from unbroken.repo.copying import Copied
+from unbroken.repo.copying import Copied, facts
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best, plan_retention
 from unbroken.repo.roots import DirectoryRoot, root_of
@@ -29,22 +38,26 @@ from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal, unseal
 from unbroken.types import WriteId
 
+OF_ONE = (CorruptObject, ObjectMissing, UnsupportedFormat, Untrusted)
+"""What is wrong with one checkpoint, and says nothing of the others: they are copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A checkpoint that could not be copied, because it is damaged where it lies."""
+    """A checkpoint that could not be copied: it is damaged where it lies, or our key may not vouch for it."""
 
     commit: Commit
-    why: str
+    error: UnbrokenError
 
 
 class Mirror:
     """The right to write the checkpoints of `source` into a mirror. A context manager; use `open`."""
 
-    def __init__(self, source: Repository, target: Repository, writer: RunWriter) -> None:
+    def __init__(self, source: Repository, target: Repository, writer: RunWriter, name: str) -> None:
         self._source = source
         self._target = target
         self._writer = writer
+        self._name = name
 
     @classmethod
     def open(
@@ -63,18 +76,14 @@ class Mirror:
         """
         target = Repository.open(root, source.job, create=True)
         # Before an epoch is claimed there: it would take the mirror from the run that it belongs to.
-        name = _common_name(source, target, root)
+        _common_name(source, target, root)
         writer = target.writer()
         try:
-            name = name or _common_name(source, target, root) or token()
-            record = seal(MirrorRecord(id=WriteId(name)))
-            for repository in (target, source):
-                if _name_of(repository) != name:
-                    repository.store.put(MIRROR, record)
+            name = _common_name(source, target, root) or token()  # another may have had it until now
         except BaseException:
             writer.close()
             raise
-        return cls(source, target, writer)
+        return cls(source, target, writer, name)
 
     def update(self, *, keep_last: int, best: Best | None = None) -> Iterator[Copied | Lost]:
         """Copy what the mirror lacks, the newest last; then delete what it need not keep.
@@ -82,9 +91,10 @@ class Mirror:
         Raises:
             StoreError: one of the places failed.
             Fenced: another process has taken the mirror over.
-            Untrusted: a checkpoint is signed with another key than ours.
         """
         wanted = chosen(self._source.commits(), best=best)
+        if wanted:
+            self._bind()
         have = {facts(commit) for commit in self._target.commits()}
         if wanted and facts(wanted[-1]) in have:
             # The newest must come last, so what is older is not copied after it; a damaged copy is mended.
@@ -92,12 +102,19 @@ class Mirror:
         for commit in wanted:
             try:
                 yield from copying.copy(self._source, [commit], self._target, self._writer)
-            except (CorruptObject, ObjectMissing) as error:
-                yield Lost(commit, error.message)
+            except OF_ONE as error:
+                yield Lost(commit, error)
         writer = self._writer.checkpoints
         self._writer.retain(
             plan_retention(writer.commits(), keep_last=keep_last, best=best, pinned=writer.pinned())
         )
+
+    def _bind(self) -> None:
+        """Give both places the one name. Before anything is copied: else a kill would leave a mirror of nobody."""
+        record = seal(MirrorRecord(id=WriteId(self._name)))
+        for repository in (self._target, self._source):
+            if _name_of(repository) != self._name:
+                repository.store.put(MIRROR, record)
 
     def close(self) -> None:
         """Give the mirror back."""
@@ -128,11 +145,6 @@ def chosen(commits: Sequence[Commit], *, best: Best | None = None) -> list[Commi
     return [found[sequence] for sequence in sorted(found)]
 
 
-def facts(commit: Commit) -> tuple[object, ...]:
-    """Return what a checkpoint and its copies have in common."""
-    return (commit.segment, commit.step, commit.position, commit.time, commit.birth)
-
-
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What a mirror holds, newest first. `problem` says why that cannot be told; empty if it can."""
@@ -140,6 +152,15 @@ class Contents:
     where: str
     commits: tuple[Commit, ...] = ()
     problem: str = ""
+    missing: str = ""
+    """Why there is no run: there is no such directory, or nothing in it; empty if there is one."""
+
+    @property
+    def nothing(self) -> str:
+        """Return that it holds no checkpoint, and why; an empty string if it holds one, or that cannot be told."""
+        if self.commits or self.problem:
+            return ""
+        return f"the mirror {self.where} holds no checkpoint" + (f": {self.missing}" if self.missing else "")
 
 
 def contents(root: str, job: str) -> Contents:
@@ -150,11 +171,11 @@ def contents(root: str, job: str) -> Contents:
     """
     place = root_of(root, name="mirror")
     if isinstance(place, DirectoryRoot) and not place.path.exists():
-        return Contents(place.run(job))
+        return Contents(place.run(job), missing=f"there is no directory {place.path}")
     try:
         return Contents(place.run(job), tuple(Repository.open(root, job).commits()))
-    except ConfigError:  # there is no such run
-        return Contents(place.run(job))
+    except ConfigError:
+        return Contents(place.run(job), missing=f"there is no run {job!r} in {place.text}")
 
 
 def bring_back(
@@ -164,15 +185,16 @@ def bring_back(
 
     Raises:
         StoreError: one of the places failed.
-        Untrusted: a checkpoint is signed with another key than ours.
     """
+    commits, done = [*wanted], list[Copied | Lost]()
+    if not commits:
+        return done
     source = Repository.open(root, target.job)
-    done: list[Copied | Lost] = []
-    for commit in wanted:
+    for commit in commits:
         try:
             done += copying.copy(source, [commit], target, writer, anew=True)
-        except (CorruptObject, ObjectMissing) as error:
-            done.append(Lost(commit, error.message))
+        except OF_ONE as error:
+            done.append(Lost(commit, error))
     return done
 
 
@@ -193,19 +215,30 @@ def check_apart(root: str, mirror: str, job: str) -> None:
 def _common_name(source: Repository, target: Repository, root: str) -> str:
     """Return the name that a run and its mirror have, empty if they have none yet.
 
+    A name without a checkpoint binds nobody: a place that holds none takes the name of the other.
+
     Raises:
         ConfigError: the mirror is another run's.
     """
     here, there = _name_of(source), _name_of(target)
     if not (here and here == there):
-        mine, theirs = source.commits(), target.commits()
-        akin = bool({facts(c) for c in mine} & {facts(c) for c in theirs})
-        if (here and there) or (mine and theirs and not akin):
+        if not _holds(source):
+            return there or here
+        if not _holds(target):
+            return here or there
+        akin = bool({facts(c) for c in source.commits()} & {facts(c) for c in target.commits()})
+        if (here and there) or not akin:
             raise ConfigError(
                 f"The mirror {root_of(root).run(target.job)} belongs to another run of the name {target.job!r}.",
-                hint="Give each run a mirror, or a name, of its own.",
+                hint="To go on from what the mirror holds, move this run away and start again; to keep this run, give"
+                " it a mirror, or a name, of its own.",
             )
     return here or there
+
+
+def _holds(repository: Repository) -> bool:
+    """Whether a run has commits, readable or not."""
+    return bool(repository.store.list(layout.COMMITS))
 
 
 def _name_of(repository: Repository) -> str:

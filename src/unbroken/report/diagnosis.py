@@ -14,6 +14,7 @@ _WHAT = {"rebuilt": "rebuild the environments from what was recorded", "fresh": 
 def diagnosis_parts(found: Diagnosis) -> list[Table | str]:
     """Return what a person reads: the outcome, the end of the last process, the plan, and what was looked at."""
     parts: list[Table | str] = [f"{found.where}: {found.outcome}", f"last process: {found.fault}"]
+    parts += found.says
     if found.steps_lost:
         parts.append(f"steps to do again: at least {number(found.steps_lost)}")
     if found.segment:
@@ -23,10 +24,14 @@ def diagnosis_parts(found: Diagnosis) -> list[Table | str]:
     for attempt in found.plan.attempts:
         first = attempt is found.plan.first
         mark = "->" if first else ""
-        obstacle = (
-            Cell(attempt.obstacle, "bad") if attempt.obstacle else Cell("later" if reached else "", "quiet")
-        )
-        plan.add(mark, attempt.tier.value, *_named(attempt), obstacle)
+        if attempt.obstacle:
+            against = Cell(attempt.obstacle, "bad")
+        elif _is_abandoned(found, attempt):
+            against = Cell("abandoned: a later start went back before it", "quiet")
+        else:
+            against = Cell("later" if reached else "", "quiet")
+        tier = "abandoned" if _is_abandoned(found, attempt) and not first else attempt.tier.value
+        plan.add(mark, tier, *_named(found, attempt), against)
         reached = reached or first
     findings = Table((Column("looked at"), Column("found")))
     for one in found.findings:
@@ -41,7 +46,9 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
     return {
         "run": found.where,
         "goes_on": found.goes_on,
-        "outcome": found.outcome,
+        "outcome": found.outcome.sentence,
+        "verdict": found.outcome.verdict.value,
+        "step": found.outcome.step,
         "fault": {"kind": found.fault.kind.value, "detail": found.fault.detail},
         "steps_lost": found.steps_lost,
         "segment": found.segment,
@@ -52,6 +59,8 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
                 "sequence": None if attempt.commit is None else attempt.commit.sequence,
                 "obstacle": attempt.obstacle,
                 "first": attempt is found.plan.first,
+                "from_mirror": attempt.commit is not None and attempt.commit.sequence in found.lent,
+                "abandoned": _is_abandoned(found, attempt),
             }
             for attempt in found.plan.attempts
         ],
@@ -63,8 +72,16 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
     }
 
 
-def _named(attempt: Attempt) -> tuple[str, str]:
+def _is_abandoned(found: Diagnosis, attempt: Attempt) -> bool:
+    return attempt.commit is not None and attempt.commit.sequence in found.abandoned
+
+
+def _named(found: Diagnosis, attempt: Attempt) -> tuple[str, str]:
     commit = attempt.commit
     if commit is None:
         return _WHAT[attempt.tier.value], ""
-    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}", moment(commit.time)
+    mirrored = ", from the mirror" if commit.sequence in found.lent else ""
+    return (
+        f"step {number(commit.step)}, {where(commit.position, commit.segment)}{mirrored}",
+        moment(commit.time),
+    )

@@ -13,6 +13,7 @@ UnbrokenError
 ├── CommitConflict         somebody else took this sequence number: take the next
 ├── AmbiguousCommit        it is unknown whether the commit happened: look before repeating
 ├── CorruptObject          bytes differ from their digest: fall back to an older checkpoint
+│   └── ObjectBlocked      no file stands in an object's place, or one that may not be read; a StoreError, too
 ├── Rejected               a checkpoint is whole and not good enough: the next older one is tried
 ├── UnsupportedFormat      written by a newer Unbroken, or needs a feature this one lacks
 ├── Untrusted              holds pickled parts and no valid signature
@@ -184,6 +185,15 @@ class Rejected(UnbrokenError):
     """
 
     default_hint = "Name its step to take it all the same."
+
+
+class ObjectBlocked(CorruptObject, StoreError):
+    """What stands in an object's place is no file (a link, a pipe, a directory), or may not be read.
+
+    Damage of that one object and of nothing else: whoever can do without it goes on.
+    """
+
+    default_hint = "Remove what stands there, or put the file back."
 
 
 class UnsupportedFormat(UnbrokenError):

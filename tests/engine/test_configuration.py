@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -207,6 +208,24 @@ def test_every_setting_has_a_key_of_its_name() -> None:
         ("checkpoint:\n  job: !!python/name:os.abort", 2, "cannot be read"),
         ("- a", 1, "begins with"),
         ("checkpoint: 5", 1, "checkpoint should hold keys"),
+        ("checkpoint:\n  every: 010", 2, "'010' is one number to one reader of YAML and another"),
+        ("checkpoint:\n  every: -0_7", 2, "'-0_7' is one number to one reader"),
+        ("checkpoint:\n  grace: 1:30", 2, "'1:30' is one number to one reader"),
+        ("checkpoint:\n  grace: 1:30.5", 2, "'1:30.5' is one number to one reader"),
+        ("checkpoint:\n  every: steps=5,steps=6", 2, "says steps twice"),
+        ("checkpoint:\n  monitoring: port=1,port=2", 2, "says port twice"),
+        ("checkpoint:\n  exit_code: 256", 2, "exit_code should be less than or equal to 255"),
+        ("checkpoint:\n  exit_code: 0", 2, "exit_code should be greater than or equal to 1"),
+        ("checkpoint:\n  every: 0x" + "f" * 5_000, 2, "every steps must be above zero and finite"),
+        ("checkpoint:\n  every: {steps: 0x" + "f" * 5_000 + "}", 2, "every steps must be above zero"),
+        ("checkpoint:\n  every: " + "9" * 5_000, 2, "9… cannot be read"),
+        ("checkpoint:\n  grace: " + "9" * 400, 2, "grace"),
+        ("checkpoint:\n  keep_last: 0x" + "f" * 5_000, 2, "keep_last"),
+        ("checkpoint:\n  distributed: {coordinator_rank: 0x" + "f" * 5_000 + "}", 2, "cannot be the coordinator"),
+        ("checkpoint: " + "[" * 5_000, 1, "nested too deeply"),
+        ("checkpoint: " + "[\n" * 5_000, None, "nested too deeply"),
+        ("checkpoint: " + "{a: " * 5_000, 1, "nested too deeply"),
+        ("checkpoint:\n  " + "- " * 5_000, None, "nested too deeply"),
         ("a: {b: {c: {d: {e: {f: {g: {h: {i: {j: 1}}}}}}}}}", 1, "nested too deeply"),
     ],
 )  # fmt: skip
@@ -218,6 +237,7 @@ def test_what_cannot_be_meant_is_refused_with_its_line(
         under(tmp_path, text + "\n")
     assert str(raised.value).startswith(where)
     assert raised.value.hint
+    assert len(str(raised.value)) < len(str(tmp_path)) + 700
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "checkpoint:\n", "checkpoint: {}\n"])
@@ -240,7 +260,24 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too long"):
-        under(tmp_path, "# " + "x" * (1 << 20))
+        under(tmp_path, "# " + "x" * (1 << 16))
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_the_file_is_an_error_and_nothing_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("unbroken.yaml")
+    with pytest.raises(ConfigError, match=r"^unbroken\.yaml cannot be read: it is no regular file"):
+        effective({})
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        effective({"UNBROKEN_CONFIG": "unbroken.yaml"})
+    os.unlink("unbroken.yaml")
+    Path("unbroken.yaml").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"unbroken\.yaml cannot be read: .*No such file"):
+        effective({})
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        effective({"UNBROKEN_CONFIG": "/dev/zero"})
 
 
 def test_the_file_of_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

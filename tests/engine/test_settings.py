@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from unbroken.engine.configuration.variables import READERS
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, Every
 from unbroken.engine.settings import Settings
@@ -158,6 +160,18 @@ def test_variables_that_need_each_other_are_taken_together() -> None:
         {"writer": "daemon"},
         {"grace": -1},
         {"grace": "30s"},
+        {"grace": 10**400},
+        {"sync_timeout": 10**400},
+        {"exit_code": 0},
+        {"exit_code": 256},
+        {"exit_code": -1},
+        {"every": 1 << 63},
+        {"keep_last": 1 << 63},
+        {"every": "steps=5,steps=6"},
+        {"monitoring": "port=1,port=2"},
+        {"trust": {".."}},
+        {"trust": {"a."}},
+        {"trust": {"a b.C"}},
         {"grace": True},
         {"grace": float("nan")},
         {"strict": 1},
@@ -165,11 +179,50 @@ def test_variables_that_need_each_other_are_taken_together() -> None:
         {"allow_changed": "n_envs"},
         {"job": "a/b"},
         {"job": ".."},
+        {"job": 7},
+        {"mirror": 7},
+        {"mirror": "~nobody-of-this-name/x"},
+        {"allow_changed": 7},
+        {"allow_changed": {7}},
     ],
 )
 def test_bad_input_is_refused_before_anything_happens(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         Settings(**{"root": "runs/dqn", **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "digits", ["9" * 5_000, "0x" + "f" * 5_000, "x" * 5_000], ids=["many", "hex", "text"]
+)
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_whatever_is_long_and_wrong_is_answered_within_a_line(name: str, digits: str) -> None:
+    given: list[object] = [digits]
+    if "x" not in digits[2:]:
+        sys.set_int_max_str_digits(0)
+        given.append(int(digits, 0))
+        sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
+    for value in given:
+        try:
+            made = Settings(**{"root": "runs/dqn", name: value})  # type: ignore[arg-type]
+        except ConfigError as error:
+            assert len(str(error)) < 500  # noqa: PT017 - some are long and right
+        else:
+            assert isinstance(value, str)
+            assert getattr(made, name)
+    try:
+        Settings(root="runs/dqn").overridden({f"UNBROKEN_{name.upper()}": digits})
+    except ConfigError as error:
+        assert len(str(error)) < 500  # noqa: PT017
+
+
+def test_a_place_for_metrics_inside_of_the_run_or_its_mirror_is_refused(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path / "runs", mirror=tmp_path / "copies", job="dqn")
+    for name in ("textfile", "tensorboard"):
+        for inside in ("runs/dqn/x", "runs/dqn/steps/x", "runs/dqn", "copies/dqn/x"):
+            with pytest.raises(ConfigError, match=f"{name}=.* lies inside the run"):
+                Monitoring(**{name: tmp_path / inside}).check_outside(*settings.places)  # type: ignore[arg-type]
+        Monitoring(**{name: tmp_path / "runs" / "x"}).check_outside(*settings.places)  # type: ignore[arg-type]
+    assert Settings(root="s3://bucket/x", job="dqn").places == ()
 
 
 def test_a_process_that_writes_needs_memory_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,14 +131,62 @@ def test_metrics_of_another_run_in_the_file_are_not_carried_over(root: Path, tex
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no metrics at all {", b"\xff\xfe\x00", b'a{job="run"} x\n'], ids=range(4)
+    "content",
+    [
+        b"",
+        bytes(300),
+        b'# HELP a b\nunbroken_saves_total{job="run"} x\n',
+        b"unbroken_saves_total \xff\xfe\x00",
+    ],
+    ids=range(4),
 )
-def test_a_file_that_holds_no_metrics_is_replaced(root: Path, textfile: Path, content: bytes) -> None:
+def test_a_file_of_ours_that_cannot_be_read_is_replaced(root: Path, textfile: Path, content: bytes) -> None:
     textfile.write_bytes(content)
     engine = engine_of(Training(), root, monitoring=Monitoring(textfile=textfile))
     engine.resume()
     assert told(engine, textfile)["unbroken_saves_total"] == 1
     engine.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"my thesis", b"\xff\xfe\x00", b'other_total{job="run"} 7\n'], ids=range(3)
+)
+def test_a_file_that_is_not_ours_stays_as_it_is_and_it_is_heard_once(
+    root: Path, textfile: Path, content: bytes
+) -> None:
+    textfile.write_bytes(content)
+    _heard_once(root, textfile, "It holds something else than our metrics, and is left as it is. Training")
+    assert textfile.read_bytes() == content
+
+
+def test_neither_a_pipe_nor_a_device_nor_a_link_is_read_waited_for_or_replaced(
+    root: Path, textfile: Path
+) -> None:
+    os.mkfifo(textfile)
+    _heard_once(root, textfile, "It is no regular file. Training")
+    assert textfile.is_fifo()
+    textfile.unlink()
+    textfile.symlink_to("/dev/full")
+    _heard_once(root, textfile, "It is no regular file. Training")
+    assert os.readlink(textfile) == "/dev/full"
+    _heard_once(root, Path("/dev/full"), "It is no regular file. Training")
+    assert Path("/dev/full").is_char_device()
+
+
+def _heard_once(root: Path, textfile: Path, why: str) -> None:
+    """Train and save with this textfile: the checkpoints are there, and one warning says why metrics are not."""
+    training = Training()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        engine = engine_of(training, root, resume="never", monitoring=Monitoring(textfile=textfile))
+        engine.resume()
+        train(engine, training, start=0, until=15)
+        assert monitor_of(engine)._worker.finish(60)
+        engine.save(15, reason="asked for", wait=True)
+        engine.close()
+    said = [str(one.message) for one in heard if issubclass(one.category, MonitoringWarning)]
+    assert [why in one for one in said] == [True]
+    assert steps_of(root)[0] == 15
 
 
 def test_neither_a_missing_folder_nor_a_port_that_is_taken_costs_a_checkpoint_and_each_is_heard_once(

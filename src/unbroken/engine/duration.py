@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 _WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|)\s*")
@@ -22,15 +23,15 @@ def seconds_of(length: object, *, name: str) -> float:
     if isinstance(length, str) and (written := _WRITTEN.fullmatch(length)):
         seconds = float(written[1]) * UNITS[written[2]]
     elif isinstance(length, (int, float)) and not isinstance(length, bool):
-        seconds = float(length)
+        seconds = float(length) if length <= sys.float_info.max else math.inf
     else:
         raise ConfigError(
-            f"{name} must be a length of time, not {length!r}.",
+            f"{name} must be a length of time, not {shown(length)}.",
             hint='Give seconds, or a text such as "90s", "5min" or "1h".',
         )
     if not 0 < seconds < math.inf:
         raise ConfigError(
-            f"{name} must be above zero and finite, not {length!r}.",
+            f"{name} must be above zero and finite, not {shown(length)}.",
             hint='Give seconds, or a text such as "90s", "5min" or "1h".',
         )
     return seconds

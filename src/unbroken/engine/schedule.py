@@ -11,18 +11,21 @@ is still being written lets the next one wait.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from unbroken.engine.budget import Budget
 from unbroken.engine.duration import is_length, percent, seconds_of, told
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds on a clock that never goes back."""
 
 NEVER = math.inf
+MOST = 2**63 - 1
+"""What is more than that cannot be counted in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +89,16 @@ class Every:
             reader = _READERS.get(name.strip())
             if reader is None:
                 raise ConfigError(
-                    f"{text!r} is no interval.",
+                    f"{shown(text)} is no interval.",
                     hint="Write steps=1000,seconds=60 or max_loss=5min,max_overhead=0.02.",
                 )
+            if name.strip() in parts:
+                raise ConfigError(f"{shown(text)} says {name.strip()} twice.", hint="Keep one of the two.")
             try:
                 parts[name.strip()] = reader(value)
             except ValueError:
                 raise ConfigError(
-                    f"{value.strip()!r} is not a {'whole ' if reader is int else ''}number.",
+                    f"{shown(value.strip())} is not a {'whole ' if reader is int else ''}number.",
                     hint=_meant(name.strip(), value.strip()),
                 ) from None
         return cls(**parts)  # type: ignore[arg-type]
@@ -132,7 +137,7 @@ def _meant(name: str, value: str) -> str:
 def _number(interval: object) -> int:
     if isinstance(interval, bool) or not isinstance(interval, int):
         raise ConfigError(
-            f"{interval!r} is no interval between saves.",
+            f"{shown(interval)} is no interval between saves.",
             hint='Give a number of steps, Every(seconds=60), or the same as a text: "seconds=60".',
         )
     return interval
@@ -144,12 +149,12 @@ def _check(name: str, value: object, *, whole: bool) -> None:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise ConfigError(
-            f"every {name} must be a {'whole ' if whole else ''}number, not {value!r}.",
+            f"every {name} must be a {'whole ' if whole else ''}number, not {shown(value)}.",
             hint="Leave it out to save at the default interval.",
         )
-    if not value > 0 or value == NEVER:
+    if not 0 < value <= (MOST if whole else sys.float_info.max):
         raise ConfigError(
-            f"every {name} must be above zero and finite, not {value!r}.",
+            f"every {name} must be above zero and finite, not {shown(value)}.",
             hint="Leave it out to save at the default interval.",
         )
 
@@ -159,7 +164,7 @@ def _check_share(name: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ConfigError(
-            f"{name} must be a share of the time, above 0 and below 1, not {value!r}.",
+            f"{name} must be a share of the time, above 0 and below 1, not {shown(value)}.",
             hint=f"For 2 % write {name}=0.02.",
         )
 

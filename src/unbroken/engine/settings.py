@@ -9,9 +9,11 @@ Not promised: that the root can be written to. The store finds that out when the
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -19,13 +21,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, cast
 
 from unbroken.engine.monitoring.target import Monitoring
-from unbroken.engine.schedule import DEFAULT_EVERY, Every
-from unbroken.errors import ConfigError
+from unbroken.engine.schedule import DEFAULT_EVERY, MOST, Every
+from unbroken.errors import ConfigError, shown
 from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
-from unbroken.repo.roots import Root, is_url, root_of
+from unbroken.repo.roots import DirectoryRoot, Root, is_url, root_of
 from unbroken.state.shared import unsupported
 
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
@@ -42,6 +44,7 @@ CODECS = ("auto", "none", "zstd", "gzip")
 PREFIX = "UNBROKEN_"
 NONE = "none"
 """The word that switches off what a file or a script has set."""
+MOST_SECONDS = sys.float_info.max
 CODE = "code"
 """The origin of a value that a script has given."""
 
@@ -97,7 +100,7 @@ class Settings:
     signals: Collection[str] = ("SIGTERM", "SIGUSR1", "SIGINT")
     """On these the run saves and its process ends; one for which the script has a handler of its own stays with it."""
     exit_code: int = 75
-    """Exit status of a process that was told to end and has saved: 75 is "try again" (EX_TEMPFAIL)."""
+    """Exit status, from 1 to 255, of a process that was told to end and has saved: 75 is "try again" (EX_TEMPFAIL)."""
     mirror: str | os.PathLike[str] = ""
     """A second root, a directory or a URL, to which checkpoints are copied once they are committed; "" or "none" for none."""
     mirror_keep_last: int = 3
@@ -125,18 +128,23 @@ class Settings:
     """The configuration file that was read, if one was."""
 
     def __post_init__(self) -> None:
+        job: object = self.job
+        if not isinstance(job, str):
+            raise ConfigError(f"job must be a name, not {shown(job)}.", hint="Leave it out for the default.")
         object.__setattr__(self, "job", check_job(self.job or _job_from(root_of(self.root))))
         object.__setattr__(self, "every", Every.of(self.every))
         object.__setattr__(self, "best", _checked_best(self.best))
         object.__setattr__(self, "monitoring", _checked_monitoring(self.monitoring))
         if self.mirror == NONE:
             object.__setattr__(self, "mirror", "")
+        elif self.mirror != "":
+            root_of(self.mirror, name="mirror")
         if isinstance(self.allow_changed, str):
             raise ConfigError(
-                f"allow_changed must be a set of names, not {self.allow_changed!r}.",
-                hint=f"Write allow_changed={{{self.allow_changed!r}}}.",
+                f"allow_changed must be a set of names, not {shown(self.allow_changed)}.",
+                hint=f"Write allow_changed={{{shown(self.allow_changed)}}}.",
             )
-        object.__setattr__(self, "allow_changed", frozenset(self.allow_changed))
+        object.__setattr__(self, "allow_changed", _checked_names(self.allow_changed))
         _whole("keep_last", self.keep_last, least=1)
         if self.staging is not None:
             _whole("staging", self.staging, least=0)
@@ -153,7 +161,7 @@ class Settings:
                 f'writer="process" needs memory that two processes share, and {reason}.',
                 hint='Use writer="thread", or Linux.',
             )
-        _whole("exit_code", self.exit_code, least=0)
+        _whole("exit_code", self.exit_code, least=1, most=255)
         _whole("mirror_keep_last", self.mirror_keep_last, least=1)
         _one_of("compression", self.compression, CODECS)
         if self.compression_level is not None:
@@ -172,7 +180,7 @@ class Settings:
         for name in ("strict", "keep_first", "journal", "incremental", "validate"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
-                    f"{name} must be True or False, not {getattr(self, name)!r}.",
+                    f"{name} must be True or False, not {shown(getattr(self, name))}.",
                     hint="Leave it out for the default.",
                 )
         if self.resume == "best" and self.best is None:
@@ -185,6 +193,13 @@ class Settings:
         """Where the run lies: a path, or a URL."""
         text = os.fspath(self.root)
         return root_of(text).run(self.job) if is_url(text) else str(Path(text).expanduser() / self.job)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The directories in which the run and its mirror lie; buckets are none."""
+        roots = (os.fspath(self.root), os.fspath(self.mirror))
+        found = [root_of(text) for text in roots if text]
+        return tuple(root.run(self.job) for root in found if isinstance(root, DirectoryRoot))
 
     @property
     def interval(self) -> Every:
@@ -249,27 +264,32 @@ def _job_from(root: Root) -> str:
     return name[:128] or "run"
 
 
-def _whole(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _whole(name: str, value: object, *, least: int, most: int = MOST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        bounds = f"of at least {least}" if most == MOST else f"from {least} to {most}"
         raise ConfigError(
-            f"{name} must be a whole number of at least {least}, not {value!r}.",
+            f"{name} must be a whole number {bounds}, not {shown(value)}.",
             hint="Leave it out for the default.",
         )
 
 
 def check_seconds(name: str, value: object) -> None:
     """Raise ConfigError where this is no number of seconds that one can wait."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
         raise ConfigError(
-            f"{name} must be a number of seconds above zero, not {value!r}.",
+            f"{name} must be a number of seconds above zero, not {shown(value)}.",
             hint="Leave it out for the default.",
         )
 
 
 def _check_grace(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not (0 <= value <= MOST_SECONDS or value == math.inf)
+    ):
         raise ConfigError(
-            f"grace must be a number of seconds of at least 0, not {value!r}.",
+            f"grace must be a number of seconds of at least 0, not {shown(value)}.",
             hint="Leave it out for 30 seconds; to hold nothing ready, give float('inf').",
         )
 
@@ -279,7 +299,8 @@ def _checked_best(best: object) -> Best | None:
         return best
     if not isinstance(best, str):
         raise ConfigError(
-            f"best must say a metric, not {best!r}.", hint='Write best="eval/mean_reward:max", or Best(…).'
+            f"best must say a metric, not {shown(best)}.",
+            hint='Write best="eval/mean_reward:max", or Best(…).',
         )
     return None if best == NONE else Best.parse(best)
 
@@ -289,7 +310,7 @@ def _checked_monitoring(monitoring: object) -> Monitoring | None:
         return monitoring
     if not isinstance(monitoring, str):
         raise ConfigError(
-            f"monitoring must say where metrics go, not {monitoring!r}.",
+            f"monitoring must say where metrics go, not {shown(monitoring)}.",
             hint='Write monitoring="port=9109", or Monitoring(port=9109).',
         )
     return None if monitoring == NONE else Monitoring.parse(monitoring)
@@ -298,29 +319,51 @@ def _checked_monitoring(monitoring: object) -> Monitoring | None:
 def _checked_signals(names: object) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Collection):
         raise ConfigError(
-            f"signals must be a collection of names, not {names!r}.",
+            f"signals must be a collection of names, not {shown(names)}.",
             hint='Write signals=("SIGTERM",), or () for none.',
         )
     given = cast("Collection[object]", names)
     for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
             raise ConfigError(
-                f"{name!r} is no signal that a process can answer.", hint="Name them as SIGTERM or SIGUSR1."
+                f"{shown(name)} is no signal that a process can answer.",
+                hint="Name them as SIGTERM or SIGUSR1.",
             )
     return tuple(dict.fromkeys(map(str, given)))
+
+
+def _checked_names(names: object) -> frozenset[str]:
+    given = cast("Collection[object]", names) if isinstance(names, Collection) else ()
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in given):
+        raise ConfigError(
+            f"allow_changed must be a set of names, not {shown(cast('object', names))}.",
+            hint='Write allow_changed={"n_envs"}.',
+        )
+    return frozenset(map(str, given))
+
+
+def _is_class(name: str) -> bool:
+    """Whether a text can be the name of a class in a module.
+
+    >>> _is_class("torch.Tensor"), _is_class(".."), _is_class("Tensor")
+    (True, False, False)
+    """
+    parts = name.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def _checked_classes(names: object) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Collection):
         raise ConfigError(
-            f"trust is True, False, or a set of classes, not {names!r}.",
+            f"trust is True, False, or a set of classes, not {shown(names)}.",
             hint='Write trust={"module.Class"}.',
         )
     given = cast("Collection[object]", names)
     for name in given:
-        if not isinstance(name, str) or "." not in name:
+        if not isinstance(name, str) or not _is_class(name):
             raise ConfigError(
-                f"trust names a class as module.Class, not {name!r}.", hint="Leave it out to load no pickle."
+                f"trust names a class as module.Class, not {shown(name)}.",
+                hint="Leave it out to load no pickle.",
             )
     return frozenset(map(str, given))
 
@@ -328,5 +371,6 @@ def _checked_classes(names: object) -> frozenset[str]:
 def _one_of(name: str, value: object, words: tuple[str, ...], more: str = "") -> None:
     if value not in words:
         raise ConfigError(
-            f"{name} is one of {', '.join(words)}{more}, not {value!r}.", hint="Leave it out for the default."
+            f"{name} is one of {', '.join(words)}{more}, not {shown(value)}.",
+            hint="Leave it out for the default.",
         )

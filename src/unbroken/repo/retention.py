@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 from unbroken.format.records import Commit
 from unbroken.types import Sequence
 
@@ -36,7 +36,7 @@ class Best:
             )
         if self.mode not in ("max", "min"):
             raise ConfigError(
-                f"The mode of a metric is 'max' or 'min', not {self.mode!r}.",
+                f"The mode of a metric is 'max' or 'min', not {shown(self.mode)}.",
                 hint="Leave it out where more is better.",
             )
 
@@ -49,7 +49,7 @@ class Best:
         """
         metric, _, mode = text.partition(":")
         if not metric or mode not in ("", "max", "min"):
-            raise ConfigError(f"{text!r} is no metric.", hint="Write metric:max or metric:min.")
+            raise ConfigError(f"{shown(text)} is no metric.", hint="Write metric:max or metric:min.")
         return cls(metric, "min" if mode == "min" else "max")
 
     def choose(self, commits: Iterable[Commit]) -> Commit | None:
@@ -60,7 +60,7 @@ class Best:
         """
         sign = 1.0 if self.mode == "max" else -1.0
         every = sorted(commits, key=lambda commit: commit.sequence, reverse=True)
-        left = abandoned(every)
+        left = abandoned(every) | saved_again(every)
         ranked = [
             ((sign * value, commit.sequence not in left, -commit.sequence), commit)
             for commit in every
@@ -71,15 +71,31 @@ class Best:
 
 def abandoned(newest_first: Iterable[Commit]) -> set[int]:
     """Return the sequence numbers of commits that the training has left behind by going back before them."""
-    found: set[int] = set()
+    return _later(newest_first)[0]
+
+
+def saved_again(newest_first: Iterable[Commit]) -> set[int]:
+    """Return those whose step a later start has saved once more: nobody went back before them.
+
+    So it is where a start has changed a setting, was sent back to that very step, or extends a training that had ended.
+    """
+    return _later(newest_first)[1]
+
+
+def _later(newest_first: Iterable[Commit]) -> tuple[set[int], set[int]]:
+    """Return the commits behind the point that a later one was saved at, and those at the same step."""
+    behind: set[int] = set()
+    same: set[int] = set()
     earliest: tuple[int, int, int] | None = None
     for commit in newest_first:
         point = (commit.segment, commit.step, _ORDER[commit.position])
-        if earliest is not None and point >= earliest:
-            found.add(commit.sequence)
-        else:
+        if earliest is None or point < earliest:
             earliest = point
-    return found
+        elif point[:2] == earliest[:2]:
+            same.add(commit.sequence)
+        else:
+            behind.add(commit.sequence)
+    return behind, same
 
 
 @dataclass(frozen=True, slots=True)

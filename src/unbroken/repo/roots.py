@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
-from unbroken.errors import ConfigError, StoreError
+from unbroken.errors import ConfigError, StoreError, shown
 from unbroken.format import layout
 from unbroken.format.digest import digest_of
 from unbroken.repo import names
@@ -140,12 +140,14 @@ def root_of(root: object, *, name: str = "root") -> Root:
     """
     if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
         raise ConfigError(
-            f"{name} must be a directory or a URL, not {root!r}.",
+            f"{name} must be a directory or a URL, not {shown(cast('object', root))}.",
             hint=f'For example {name}="runs/dqn" or {name}="s3://bucket/dqn".',
         )
     text: object = os.fspath(cast("str | os.PathLike[str]", root))
     if not isinstance(text, str) or "\0" in text:
-        raise ConfigError(f"{name} must be a path in characters, not {text!r}.", hint="Give a directory.")
+        raise ConfigError(
+            f"{name} must be a path in characters, not {shown(text)}.", hint="Give a directory."
+        )
     if not is_url(text):
         return DirectoryRoot(_absolute(text, name=name))
     if text.startswith("file:///"):
@@ -173,7 +175,8 @@ def _absolute(text: str, *, name: str) -> Path:
         path = Path(os.path.abspath(Path(text).expanduser()))
     except RuntimeError:
         raise ConfigError(
-            f"{name}={text!r} names the home of a user who is not known here.", hint="Write the path out."
+            f"{name}={shown(text)} names the home of a user who is not known here.",
+            hint="Write the path out.",
         ) from None
     longest = max(path.parts, key=lambda part: len(os.fsencode(part)))
     if len(os.fsencode(longest)) > LONGEST:

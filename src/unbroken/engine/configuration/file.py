@@ -20,13 +20,11 @@ from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import NONE
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
 
 SECTION = "checkpoint"
-SHOWN = 60
-"""Letters of a wrong value that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +128,11 @@ def _wrong(content: Content, error: Any) -> ConfigError:
         near = nearest(str(path[-1]), known)
         where = ".".join(map(str, path[:-1])) or "the file"
         hint = f"Did you mean {near}?" if near else f"There are: {', '.join(sorted(known))}."
-        return ConfigError(f"{content.at(path)}: {where} has no key {path[-1]!r}.", hint=hint)
+        return ConfigError(f"{content.at(path)}: {where} has no key {shown(path[-1])}.", hint=hint)
     # What can be one thing or another has been tried as each of them.
     what = " or ".join(dict.fromkeys(_told(one) for at, one in found if at == path))
     key = ".".join(map(str, path)) or "the file"
-    given = repr(first["input"])
-    given = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
+    given = shown(first["input"])
     return ConfigError(
         f"{content.at(path)}: {key} {what}, and {given} is not that.",
         hint="docs/configuration.md says what each key takes.",
@@ -218,7 +215,7 @@ def _check_demands(keys: Mapping[str, object], content: Content) -> None:
     rank = keys.get("distributed.coordinator_rank")
     if rank not in (None, 0):
         raise ConfigError(
-            f"{_at(content, 'distributed.coordinator_rank')}: rank {rank} cannot be the coordinator: rank 0 writes the"
+            f"{_at(content, 'distributed.coordinator_rank')}: rank {shown(rank)} cannot be the coordinator: rank 0 writes the"
             " run.",
             hint="Write coordinator_rank: 0, or leave the key out.",
         )

@@ -19,6 +19,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Status = Annotated[int, Field(ge=1, le=255)]
 
 
 class Interval(BaseModel):
@@ -123,7 +124,7 @@ class Checkpoint(BaseModel):
     writer: Literal["thread", "process"] | None = None
     grace: float | None = None
     signals: list[str] | None = None
-    exit_code: int | None = None
+    exit_code: Status | None = None
     mirror: str | None = None
     mirror_keep_last: Count | None = None
     monitoring: Metrics | str | None = None

@@ -11,21 +11,28 @@ Not promised: that it is looked for in directories above.
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from unbroken.engine.configuration.variables import CONFIG
-from unbroken.errors import ConfigError
+from unbroken.errors import SHOWN, ConfigError, shown
 
 if TYPE_CHECKING:
     import yaml
 
 NAME = "unbroken.yaml"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 16
+"""What is longer takes the reader of YAML seconds."""
 MAX_DEPTH = 8
 
 Path = tuple[Hashable, ...]
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_TWO_MEANINGS = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-9_]+)+(\.[0-9_]*)?)")
+"""010 is eight to YAML 1.1 and ten to people, 1:30 is ninety."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,7 @@ def find(environment: Mapping[str, str], directory: str = "") -> str:
             )
         return named
     path = os.path.join(directory, NAME)
-    return path if os.path.isfile(path) else ""
+    return path if os.path.lexists(path) else ""
 
 
 def read(path: str) -> Content:
@@ -67,12 +74,24 @@ def read(path: str) -> Content:
         ConfigError: it cannot be read, or is no plain YAML.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(MAX_BYTES + 1)
-    except (OSError, UnicodeDecodeError) as error:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ConfigError(
+                f"{path} cannot be read: it is no regular file.", hint="Write the settings into a file."
+            )
+        # Without waiting, if it has become a pipe meanwhile.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}.", hint="It is a text in UTF-8.") from error
-    if len(text) > MAX_BYTES:
-        raise ConfigError(f"{path} is too long for a configuration file.", hint="Look which file it is.")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(
+            f"{path} is too long for a configuration file, whose most are {MAX_BYTES:,} bytes.",
+            hint="Look which file it is.",
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", hint="It is a text in UTF-8.") from error
     return parse(text, path)
 
 
@@ -87,11 +106,18 @@ def parse(text: str, name: str) -> Content:
     except ImportError as error:
         raise ConfigError(f"{name} needs PyYAML to be read.", hint="pip install pyyaml") from error
     try:
+        depth = 0
         for event in cast("Any", yaml).parse(text, Loader=yaml.SafeLoader):
+            line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
                 raise ConfigError(
                     f"{name}:{line}: aliases have no place here.", hint="Write the value out a second time."
+                )
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:  # before a tree is made of it
+                raise ConfigError(
+                    f"{name}:{line}: this is nested too deeply.", hint="See docs/configuration.md."
                 )
         tree = cast("yaml.Node | None", cast("Any", yaml).compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError as error:
@@ -100,8 +126,6 @@ def parse(text: str, name: str) -> Content:
         raise ConfigError(
             f"{name}:{line + 1}: this is no YAML: {problem}.", hint="See docs/configuration.md."
         ) from error
-    except RecursionError:
-        raise ConfigError(f"{name} is nested too deeply.", hint="See docs/configuration.md.") from None
     if tree is None:
         return Content(name=name, data={}, lines={})
     reader = _Reader(name)
@@ -120,8 +144,6 @@ class _Reader:
         """Return a node as plain data, and note the lines of its keys."""
         import yaml
 
-        if len(path) > MAX_DEPTH:
-            raise self._wrong(node, "this is nested too deeply", "See docs/configuration.md.")
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if isinstance(node, yaml.SequenceNode):
@@ -141,7 +163,9 @@ class _Reader:
             if key in found:
                 first = self.lines[(*path, key)]
                 raise self._wrong(
-                    key_node, f"{key} stands here for the second time, first on line {first}", "Keep one."
+                    key_node,
+                    f"{key[:SHOWN]} stands here for the second time, first on line {first}",
+                    "Keep one.",
                 )
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             found[key] = self.value(value_node, (*path, key))
@@ -150,10 +174,17 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode) -> object:
         import yaml
 
+        text = str(node.value)
+        if node.tag in _NUMBERS and _TWO_MEANINGS.fullmatch(text):
+            raise self._wrong(
+                node,
+                f"{shown(text)} is one number to one reader of YAML and another, or a text, to the next",
+                "Write it out in decimal digits, or a text in quotes.",
+            )
         try:
             return cast("object", self._scalars.construct_object(node))
         except (yaml.YAMLError, ValueError) as error:
-            raise self._wrong(node, f"{node.value!r} cannot be read", "Put a text into quotes.") from error
+            raise self._wrong(node, f"{shown(text)} cannot be read", "Put a text into quotes.") from error
 
     def _wrong(self, node: yaml.Node, what: str, hint: str) -> ConfigError:
         return ConfigError(f"{self._name}:{node.start_mark.line + 1}: {what}.", hint=hint)

@@ -14,7 +14,7 @@ from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import NONE, PREFIX, RESUME_WORDS
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 from unbroken.repo.retention import Best
 
 CONFIG = f"{PREFIX}CONFIG"
@@ -82,7 +82,7 @@ def _read(variable: str, text: str, reader: Callable[[str, str], object]) -> obj
     except ConfigError as error:
         if variable in error.message:
             raise
-        raise ConfigError(f"{variable}={text!r}: {error.message}", hint=error.hint) from error
+        raise ConfigError(f"{variable}={shown(text)}: {error.message}", hint=error.hint) from error
 
 
 def _text(_variable: str, text: str) -> str:
@@ -94,7 +94,7 @@ def _integer(variable: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise ConfigError(
-            f"{variable}={text!r} is not a whole number.", hint="Unset it, or give digits only."
+            f"{variable}={shown(text)} is not a whole number.", hint="Unset it, or give digits only."
         ) from None
 
 
@@ -103,14 +103,15 @@ def _seconds(variable: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(
-            f"{variable}={text!r} is not a number of seconds.", hint="Unset it, or write it as 30 or 2.5."
+            f"{variable}={shown(text)} is not a number of seconds.",
+            hint="Unset it, or write it as 30 or 2.5.",
         ) from None
 
 
 def _flag(variable: str, text: str) -> bool:
     known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if text.lower() not in known:
-        raise ConfigError(f"{variable}={text!r} is neither true nor false.", hint="Use 1 or 0.")
+        raise ConfigError(f"{variable}={shown(text)} is neither true nor false.", hint="Use 1 or 0.")
     return known[text.lower()]
 
 
@@ -134,7 +135,7 @@ def _resume(variable: str, text: str) -> str | int:
     except ValueError:
         near = nearest(text, RESUME_WORDS)
         raise ConfigError(
-            f"{variable}={text!r} is neither {', '.join(RESUME_WORDS)} nor a step number.",
+            f"{variable}={shown(text)} is neither {', '.join(RESUME_WORDS)} nor a step number.",
             hint=f"Did you mean {near}?" if near else "Unset it for auto.",
         ) from None
 

@@ -45,7 +45,7 @@ class Monitor:
     """The observer of a run with `Monitoring`.
 
     Raises:
-        ConfigError: a library that it needs is not installed.
+        ConfigError: a library that it needs is not installed, or a place for metrics lies inside the run.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class Monitor:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        target.check_outside(*settings.places)
         self._settings = settings
         self._target = target
+        self._file = f"the file {os.fspath(target.textfile)}"
         self._clock = clock
         self._now = now
         remote = is_url(os.fspath(settings.root))
@@ -107,8 +109,11 @@ class Monitor:
             self._metrics.started(report)
             self._worker.ask()
 
-    def not_started(self, error: Exception) -> None:
+    def not_started(self, error: BaseException) -> None:
         """Tell of the failure while there is somebody to do it, and stop serving."""
+        if not isinstance(error, Exception):
+            self.ended()  # told to end while it restored: nothing has failed
+            return
         if isinstance(error, (RunBusy, ConfigError)):
             self._close()  # the run is another's, and so are its files; or nothing was begun
             return
@@ -176,7 +181,7 @@ class Monitor:
         with self._passing("a look at the run"):
             self._look()
         if self._textfile is not None:
-            with self._passing(f"the file {os.fspath(self._target.textfile)}"):
+            with self._passing(self._file):
                 self._textfile.write(self._metrics.registry)
         if self._scalars is not None:
             with self._passing(f"TensorBoard in {os.fspath(self._target.tensorboard)}"):
@@ -196,7 +201,7 @@ class Monitor:
         """Go on with the counters that an earlier process has left in the file."""
         if self._textfile is None:
             return
-        with self._passing("the file"):
+        with self._passing(self._file):
             for name, value in self._textfile.counters(self._settings.job).items():
                 if name in COUNTERS:
                     self._metrics.count(name, value)
@@ -212,8 +217,9 @@ class Monitor:
     def _failed(self, way: str, error: Exception) -> None:
         why = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
         self._metrics.count("unbroken_monitoring_failures_total")
+        why = (why or type(error).__name__).removesuffix(".")
         self._problems.setdefault(
             way,
-            f"Metrics cannot be told by {way}: {why or type(error).__name__}. Training and checkpoints go on;"
+            f"Metrics cannot be told by {way}: {why}. Training and checkpoints go on;"
             f" what fails is tried again at the next save.",
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, shown
 
 LAST_PORT = 65535
 
@@ -36,9 +37,23 @@ class Monitoring:
                 )
         elif isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:
             raise ConfigError(
-                f"port must be a whole number from 0 to {LAST_PORT}, not {port!r}.",
+                f"port must be a whole number from 0 to {LAST_PORT}, not {shown(port)}.",
                 hint="Prometheus exporters usually take one from 9100 on.",
             )
+
+    def check_outside(self, *runs: str) -> None:
+        """Raise ConfigError where metrics would be written into the directory of a run, among its checkpoints."""
+        for name, place in (("textfile", self.textfile), ("tensorboard", self.tensorboard)):
+            if not os.fspath(place):
+                continue
+            path = Path(place).expanduser().resolve()
+            for run in runs:
+                inside = Path(run).resolve()
+                if path == inside or inside in path.parents:
+                    raise ConfigError(
+                        f"{name}={shown(os.fspath(place))} lies inside the run {run}.",
+                        hint="Give a place outside of it.",
+                    )
 
     @classmethod
     def parse(cls, text: str) -> Monitoring:
@@ -48,8 +63,10 @@ class Monitoring:
             name, _, value = part.strip().partition("=")
             if name not in ("port", "address", "textfile", "tensorboard") or not value:
                 raise ConfigError(
-                    f"{part.strip()!r} names no place for metrics.",
+                    f"{shown(part.strip())} names no place for metrics.",
                     hint="Write port=9109, textfile=PATH or tensorboard=PATH, separated by commas.",
                 )
+            if name in given:
+                raise ConfigError(f"{shown(text)} says {name} twice.", hint="Keep one of the two.")
             given[name] = int(value) if name == "port" and value.isdigit() else value
         return cls(**given)  # type: ignore[arg-type]

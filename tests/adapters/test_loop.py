@@ -108,6 +108,36 @@ def test_with_one_part_left_cold_it_would_end_otherwise(
     assert any(place.startswith("policy/") for place in places)
 
 
+def test_a_finished_loop_that_is_given_more_steps_says_both_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def counted(total: int) -> float:
+        weights = np.zeros(1)
+        run = unbroken.Run(tmp_path / "run", every=100)
+        run.track(weights=weights)
+        for _ in run.steps(total):
+            weights += 1
+        return float(weights[0])
+
+    assert counted(10) == 10
+    assert counted(17) == 17
+    assert "had finished at step 10, goes on to 17 from the newest checkpoint" in capsys.readouterr().err
+    assert counted(17) == 17
+    assert "had finished at step 17 from the newest checkpoint" in capsys.readouterr().err
+
+
+def test_a_loop_that_was_left_by_stop_goes_on_to_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        run = unbroken.Run(tmp_path / "run", every=100)
+        run.track(weights=np.zeros(2))
+        for step in run.steps(10):
+            if step == 4:
+                run.stop()
+    assert "had finished at step 5 from the newest checkpoint" in capsys.readouterr().err
+
+
 def test_a_finished_run_started_again_says_so_and_changes_nothing(undisturbed: Path) -> None:
     before = Repository.open(undisturbed, "dqn").commits()
     assert "had finished at step 1,200" in run_example(undisturbed)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.cli.command import unbroken
+from unbroken.adapters.loop import Run
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.cli import target
 from unbroken.cli.ls import Listed, cells
@@ -171,11 +172,25 @@ def test_what_training_went_back_before_is_marked(tmp_path: Path) -> None:
         (25, False),
         (20, False),
         (30, True),
-        (20, True),
+        (20, False),
         (10, False),
         (0, False),
     ]
-    assert unbroken("ls", "run", cwd=tmp_path).out.count("abandoned") == 2
+    out = unbroken("ls", "run", cwd=tmp_path).out
+    assert out.count("abandoned: a later start went back before it") == 1
+    assert out.count("saved again at this step by a later start") == 1
+
+
+def test_an_end_that_a_later_start_went_on_from_is_not_abandoned(tmp_path: Path) -> None:
+    for total in (10, 20):
+        run = Run(tmp_path / "run", every=100, quiet=True)
+        run.track(weights=np.zeros(3))
+        for _ in run.steps(total):
+            pass
+    (listed,) = unbroken("ls", "run", "--json", cwd=tmp_path).json["runs"]
+    told = [(c["commit"]["step"], c["abandoned"]) for c in listed["checkpoints"]]
+    assert told == [(20, False), (10, False), (0, False)]
+    assert "abandoned" not in unbroken("ls", "run", cwd=tmp_path).out
 
 
 def test_what_all_parts_have_lost_is_one_word_in_a_list(trained: Path) -> None:
@@ -183,7 +198,7 @@ def test_what_all_parts_have_lost_is_one_word_in_a_list(trained: Path) -> None:
     inexact = dict.fromkeys(["callbacks", "env_states", "logger"], "approximate")
 
     def told(components: int) -> str:
-        return str(cells(Listed(newest, "", False, inexact, components)))
+        return str(cells(Listed(newest, "", False, False, inexact, components)))
 
     assert "good; approximate: all parts" in told(3)
     assert "good; approximate: callbacks, env_states, logger" in told(4)

@@ -217,7 +217,7 @@ class Run:
             )
         return self._engine
 
-    def _begin(self, frame: FrameType, steps: weakref.ref[Steps] | None) -> int:
+    def _begin(self, frame: FrameType, steps: weakref.ref[Steps] | None, total: int) -> int:
         if self._engine is not None and self._steps is not None and self._steps() is not None:
             # Neither loop is touched: who catches this goes on with the outer one.
             raise ConfigError(
@@ -248,7 +248,8 @@ class Run:
         )
         if self._warm_up is not None:
             engine.trial = WarmUpTrial(self._warm_up[0], always=self._warm_up[1])
-        self.report = engine.resume()
+        report = engine.resume()
+        self.report = report if self._counters.stopped else report.towards(total)
         self._scratch = []
         self._segments += 1
         self._engine = engine
@@ -280,9 +281,9 @@ class _Loop:
         """Where the loop stands, until it has begun."""
         self.steps: weakref.ref[Steps] | None = None
 
-    def begin(self) -> int:
+    def begin(self, total: int) -> int:
         assert self._frame is not None
-        step = self._run._begin(self._frame, self.steps)
+        step = self._run._begin(self._frame, self.steps, total)
         self._frame = None
         return step
 

@@ -14,7 +14,7 @@ from unbroken.cli.target import default_root, open_run, runs_in
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
-from unbroken.repo.retention import abandoned
+from unbroken.repo.retention import abandoned, saved_again
 from unbroken.repo.settled import ATTEMPTS
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
@@ -30,6 +30,7 @@ COLUMNS = (
     Column("metrics"),
 )
 ABANDONED = "abandoned: a later start went back before it"
+SAVED_AGAIN = "saved again at this step by a later start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Listed:
     problem: str
     abandoned: bool
     """Training went back before this checkpoint and then on: no start goes on from it any more."""
+    saved_again: bool
+    """A later start has saved this very step once more, with a changed setting or towards a later end."""
     fidelity: Mapping[str, str]
     """Component -> `approximate` or `not captured`; those that are exact are left out."""
     components: int = 0
@@ -53,6 +56,8 @@ class RunListing:
     run: str
     checkpoints: tuple[Listed, ...]
     problem: str = ""
+    unreadable: tuple[str, ...] = ()
+    """Why records of checkpoints, and of what holds their arrays, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,13 @@ def ls(
     listing = list_runs(root or default_root())
     table = Table(COLUMNS)
     for run in listing.runs:
-        if run.problem or not run.checkpoints:
+        if run.problem or not (run.checkpoints or run.unreadable):
             word = Cell(run.problem, "bad") if run.problem else Cell("none yet", "quiet")
             table.add(run.run, "", "", "", word, "")
         for listed in run.checkpoints:
             table.add(run.run, *cells(listed))
+        for problem in run.unreadable:
+            table.add(run.run, "", "", "", Cell(f"damaged: {problem}", "bad"), "")
     show(table, data=listing, json=json)
     return EXIT_OK
 
@@ -111,7 +118,8 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
         state = Cell(listed.problem, "bad")
     else:
         good = f"good; {'; '.join(_told(listed))}" if listed.fidelity else "good"
-        state = Cell(ABANDONED if listed.abandoned else good, "quiet")
+        word = ABANDONED if listed.abandoned else SAVED_AGAIN if listed.saved_again else good
+        state = Cell(word, "quiet")
     taken = where(commit.position, commit.segment)
     return number(commit.step), taken, moment(commit.time), state, metrics
 
@@ -128,7 +136,8 @@ def _told(listed: Listed) -> list[str]:
 def _listing(run: str) -> RunListing:
     try:
         repository = open_run(run)
-        return RunListing(run, checkpoints(repository))
+        found = checkpoints(repository)
+        return RunListing(run, found, unreadable=tuple(fault.problem for fault in repository.broken()))
     except (UnbrokenError, OSError) as error:  # one bad run does not hide the others
         return RunListing(run, (), str(error))
 
@@ -144,11 +153,13 @@ def checkpoints(repository: Repository) -> tuple[Listed, ...]:
 
 def _listed(repository: Repository) -> tuple[Listed, ...]:
     commits = repository.commits()
-    left = abandoned(commits)
-    return tuple(_one(repository, c, abandoned=c.sequence in left) for c in commits)
+    left, again = abandoned(commits), saved_again(commits)
+    return tuple(
+        _one(repository, c, abandoned=c.sequence in left, saved_again=c.sequence in again) for c in commits
+    )
 
 
-def _one(repository: Repository, commit: Commit, *, abandoned: bool) -> Listed:
+def _one(repository: Repository, commit: Commit, *, abandoned: bool, saved_again: bool) -> Listed:
     problem = _problem(repository, commit)
     try:
         found = repository.meta(commit).fidelity
@@ -157,7 +168,7 @@ def _one(repository: Repository, commit: Commit, *, abandoned: bool) -> Listed:
     inexact = {
         name: one.fidelity.value for name, one in sorted(found.items()) if one.fidelity is not Fidelity.EXACT
     }
-    return Listed(commit, problem, abandoned, inexact, len(found))
+    return Listed(commit, problem, abandoned, saved_again, inexact, len(found))
 
 
 def _problem(repository: Repository, commit: Commit) -> str:

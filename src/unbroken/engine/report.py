@@ -7,7 +7,7 @@ behind the exact ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
@@ -82,6 +82,10 @@ class ResumeReport:
     """Why it is this checkpoint, if it is another than `tier` says."""
     lent: Lent | None = None
     """What came of asking the mirror, if it was asked."""
+
+    def towards(self, total: int) -> ResumeReport:
+        """Return this report for a segment that is to have `total` steps: one that had finished before goes on."""
+        return replace(self, goes_on_to=total) if self.finished and total > self.step else self
 
     @property
     def restored(self) -> bool:

@@ -14,8 +14,8 @@ from unbroken.errors import ConfigError
 class SteppedLoop(Protocol):
     """What an iteration over steps needs of the run that it belongs to."""
 
-    def begin(self) -> int:
-        """Restore what was saved and return the step to go on with."""
+    def begin(self, total: int) -> int:
+        """Restore what was saved and return the step to go on with, towards `total`."""
         ...
 
     def at_top(self, step: int) -> None:
@@ -52,7 +52,7 @@ class Steps(Iterator[int]):
         if self._ended:
             raise StopIteration
         if not self._begun:
-            self._next = self._loop.begin()
+            self._next = self._loop.begin(self._total)
             self._begun = True
         step = self._next
         if self._loop.is_over(step, self._total):

@@ -252,7 +252,7 @@ class TrainRun:
             raise ConfigError("The loop has not begun, or is over.", hint="Iterate over ckpt.steps().")
         return self._engine
 
-    def _begin(self, frame: FrameType) -> int:
+    def _begin(self, frame: FrameType, total: int) -> int:
         warn_of_untracked(frame, [self, *self._tracked.objects.values()], self._warned)
         self._world = self._meeting()
         found = record.given()
@@ -262,6 +262,7 @@ class TrainRun:
         source = self._tracked.source()
         engine = CheckpointEngine(source, self.settings, world=source.among(self._world))
         report = self._resume(engine)
+        report = report if self._counters.stopped else report.towards(total)
         self._engine = engine
         self.worker_status = self._ray.worker_status(report)
         self._note()
@@ -324,9 +325,9 @@ class _Loop:
         self._run = run
         self._frame: FrameType | None = frame
 
-    def begin(self) -> int:
+    def begin(self, total: int) -> int:
         assert self._frame is not None
-        step = self._run._begin(self._frame)
+        step = self._run._begin(self._frame, total)
         self._frame = None
         return step
 

@@ -195,10 +195,10 @@ class TrialRun:
         """
         self._trial.close()
 
-    def _begin(self, frame: FrameType) -> int:
+    def _begin(self, frame: FrameType, total: int) -> int:
         warn_of_untracked(frame, [self, *self._trial.tracked.objects.values()], self._warned)
         self._counters.stopped = False
-        self.resumed = self._trial.open(_given())
+        self.resumed = self._trial.open(_given(), total=total)
         self._behind = True
         return self.resumed.step
 
@@ -229,9 +229,9 @@ class _Loop:
         self._run = run
         self._frame: FrameType | None = frame
 
-    def begin(self) -> int:
+    def begin(self, total: int) -> int:
         assert self._frame is not None
-        step = self._run._begin(self._frame)
+        step = self._run._begin(self._frame, total)
         self._frame = None
         return step
 

@@ -106,9 +106,9 @@ class Trial:
     def is_open(self) -> bool:
         return self._engine is not None
 
-    def open(self, pointer: Pointer | None, *, aside: str = "") -> ResumeReport:
+    def open(self, pointer: Pointer | None, *, aside: str = "", total: int = 0) -> ResumeReport:
         """Bring the tracked objects to where the trial goes on, and say so. `pointer` is what Tune gives it
-        to load, `aside` what the line says of that.
+        to load, `aside` what the line says of that, `total` the steps that it is to have, if that is known.
 
         Raises as `CheckpointEngine.resume` does.
         """
@@ -126,6 +126,7 @@ class Trial:
         engine = CheckpointEngine(source, settings, environment={})
         report = patiently(partial(engine.resume, origin=origin), self._patience)
         self._engine = engine
+        report = report if self.tracked.counters.stopped else report.towards(total)
         asides = [aside] if aside else []
         report = replace(report, also=(*asides, *report.also, *_asides(report, pointer, self.settings.job)))
         if not self._quiet:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.engine.runs import flip_newest
 from tests.engine.training import Training, engine_of, train
 from tests.faults.test_journal import came_to, killed_and_spoilt, last_start
 from tests.repo.states import meta, snapshot
+from unbroken.engine.mirroring import MirrorWarning
 from unbroken.errors import NoUsableCheckpoint
 from unbroken.repo.repository import Repository
 from unbroken.types import Step
@@ -273,6 +275,119 @@ def test_what_the_mirror_has_is_told(root: Path, tmp_path: Path) -> None:
     engine = engine_of(Training(), root, mirror=tmp_path / "second", mirror_keep_last=5)
     assert engine.resume().step == 20
     engine.close()
+
+
+def mirrored(root: Path, second: Path) -> None:
+    training = Training()
+    with engine_of(training, root, mirror=second, mirror_keep_last=5) as engine:
+        engine.resume()
+        train(engine, training, start=0, until=25)
+
+
+def newest_damaged(root: Path) -> None:
+    flip_newest(root)
+
+
+def gone(root: Path) -> None:
+    shutil.rmtree(root / "run")
+
+
+def emptied(root: Path) -> None:
+    shutil.rmtree(root / "run")
+    Repository.open(root, "run", create=True)
+
+
+def both_damaged(root: Path) -> None:
+    flip_newest(root)
+    flip_newest(root.with_name("second"))
+
+
+@pytest.mark.parametrize("spoil", [newest_damaged, gone, emptied, both_damaged])
+def test_from_which_step_of_the_mirror_a_start_goes_on_is_told(
+    root: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    mirrored(root, tmp_path / "second")
+    spoil(root)
+    answer = unbroken("doctor", root / "run", "--mirror", tmp_path / "second", "--json", cwd=tmp_path)
+    assert answer.code == 0, answer
+    told = answer.json
+    first = next(attempt for attempt in told["plan"] if attempt["first"])
+    engine = engine_of(Training(), root, mirror=tmp_path / "second", mirror_keep_last=5)
+    report = engine.resume()
+    engine._dispatch.mirroring.wait()  # type: ignore[union-attr]
+    assert report.commit is not None
+    assert (told["step"], first["step"], first["sequence"]) == (
+        report.step,
+        report.step,
+        report.commit.sequence,
+    )
+    assert first["from_mirror"] == ("from the mirror" in report.line)
+    assert (first["tier"], told["fault"]["kind"]) == (report.tier.value, report.fault.kind.value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MirrorWarning)  # the damaged one cannot be copied
+        engine.close()
+
+
+def test_a_run_that_is_nowhere_is_no_run(root: Path, tmp_path: Path) -> None:
+    answer = unbroken("doctor", root / "run", "--mirror", tmp_path / "second", cwd=tmp_path)
+    assert (answer.code, "does not exist" in answer.err) == (2, True)
+
+
+def test_what_the_configuration_file_says_counts(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrored(root, tmp_path / "second")
+    flip_newest(root, count=3)
+    (tmp_path / "unbroken.yaml").write_text(
+        f"checkpoint:\n  root: {root}\n  mirror: {tmp_path / 'second'}\n  worst_tier: newest\n"
+    )
+    answer = unbroken("doctor", root, cwd=tmp_path)
+    assert (answer.code, "settings from unbroken.yaml" in answer.out) == (0, True)
+    assert "would go on at step 20 from the newest checkpoint of the mirror" in answer.out
+    monkeypatch.setenv("UNBROKEN_MIRROR", str(tmp_path / "third"))
+    assert unbroken("doctor", root, cwd=tmp_path).code == 1
+    assert unbroken("doctor", root, "--worst-tier", "fresh", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize("how", ["the file", "a variable"])
+def test_without_a_run_it_is_the_one_that_the_settings_name(
+    root: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(root)
+    if how == "the file":
+        (tmp_path / "unbroken.yaml").write_text(f"checkpoint:\n  root: {root}\n")
+    else:
+        monkeypatch.setenv("UNBROKEN_ROOT", str(root))
+    answer = unbroken("doctor", cwd=tmp_path)
+    assert (answer.code, str(root / "run") in answer.out) == (0, True)
+    with Repository.open(root, "another", create=True).writer() as writer:
+        writer.write(snapshot(step=5), meta(5))
+    several = unbroken("doctor", cwd=tmp_path)
+    assert (several.code, "2 runs: another, run" in several.err) == (2, True)
+    monkeypatch.setenv("UNBROKEN_JOB", "another")
+    assert str(root / "another") in unbroken("doctor", cwd=tmp_path).out
+
+
+def test_a_begun_save_of_another_training_of_the_script_is_not_taken_for_one_that_is_there(
+    root: Path,
+) -> None:
+    finished(root)
+    with Repository.open(root, "run").writer() as writer:
+        writer.mark_pending(Step(25), "it was time", segment=1)
+    assert "step 25 (it was time) was begun and is not there" in unbroken("doctor", root, cwd=root).out
+
+
+def test_checkpoints_that_were_left_behind_on_purpose_are_called_abandoned(root: Path) -> None:
+    killed(root)
+    training = Training()
+    engine = engine_of(training, root, resume=10)
+    engine.resume()
+    train(engine, training, start=10, until=15)
+    engine.close()
+    told = unbroken("doctor", root, "--json", cwd=root).json
+    assert {a["step"]: a["abandoned"] for a in told["plan"] if a["step"] in (20, 30)} == {20: True, 30: True}
+    rows = [row.split() for row in unbroken("doctor", root, cwd=root).out.splitlines() if "step" in row]
+    assert [row[:3] for row in rows if "abandoned" in row][:1] == [["abandoned", "step", "30,"]]
 
 
 def test_environments_that_can_be_rebuilt_from_the_journal_are_told(root: Path, tmp_path: Path) -> None:

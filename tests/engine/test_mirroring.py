@@ -11,12 +11,13 @@ import pytest
 
 from tests.engine.runs import abandon, flip_newest, repository, run_and_abandon, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
+from tests.repo.states import meta, snapshot
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.faults import FaultKind
-from unbroken.engine.mirroring import MirrorWarning, mirror_contents
+from unbroken.engine.mirroring import Mirroring, MirrorWarning, mirror_contents
 from unbroken.engine.recovery import Tier
 from unbroken.engine.settings import Settings
-from unbroken.errors import ConfigError, NoUsableCheckpoint, RunBusy, StoreError
+from unbroken.errors import ConfigError, NoUsableCheckpoint, RunBusy, StoreError, Untrusted
 from unbroken.repo import mirror as mirrors
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best
@@ -312,3 +313,89 @@ def test_a_newest_checkpoint_is_never_followed_by_an_older_one_in_a_mirror(root:
         again = list(opened.update(keep_last=3, best=Best("reward")))
     assert all(not isinstance(one, mirrors.Lost) and one.was_there for one in again)
     assert mirrored(mirror) == [30]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_round_that_ends_its_thread_is_heard_and_nobody_waits_for_it(root: Path, mirror: Path) -> None:
+    run_and_abandon(root)
+
+    def clock() -> float:
+        raise SystemExit  # what no handler of errors catches
+
+    mirroring = Mirroring(Settings(root=root, job="run", mirror=mirror), clock=clock)
+    for _ in range(2):
+        mirroring.soon()
+        mirroring.wait()
+    assert mirroring.failures == {"SystemExit": 2}
+    mirroring.close()
+
+
+def files(place: Path) -> list[Path]:
+    return sorted(place.rglob("*"))
+
+
+def test_a_first_start_says_that_it_has_asked_the_mirror_in_vain(root: Path, mirror: Path) -> None:
+    engine = engine_of(Training(), root, mirror=mirror)
+    report = engine.resume()
+    engine.close()
+    told = f"the mirror {mirror / 'run'} holds no checkpoint: there is no directory {mirror}"
+    assert f" · {told} · " in report.line
+    assert "because nothing that was saved" not in report.line
+    assert repository(root).history()[0].reasons == [told]
+    assert mirrored(mirror) == [0], "once the run has something, the mirror is made"
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["an empty directory", "no directory"])
+def test_a_start_that_is_refused_for_a_mirror_that_is_not_mounted_costs_the_backup_nothing(
+    root: Path, mirror: Path, there: bool
+) -> None:
+    train_with(root, mirror, until=37)
+    shutil.rmtree(root)
+    mirror.rename(mirror.with_name("unmounted"))
+    if there:
+        mirror.mkdir()
+    with pytest.raises(NoUsableCheckpoint) as raised:
+        engine_of(Training(), root, mirror=mirror, resume="must").resume()
+    assert any("holds no checkpoint" in reason for reason in raised.value.reasons)
+    assert files(mirror) == []
+    if there:
+        mirror.rmdir()
+    mirror.with_name("unmounted").rename(mirror)
+    training = Training(seed=99)
+    engine = engine_of(training, root, mirror=mirror, resume="must")
+    assert engine.resume().step == 30
+    train(engine, training, start=30, until=60)
+    engine.close()
+    assert training.digest() == undisturbed(60)
+    assert mirrored(mirror)[0] == 50
+
+
+def test_a_run_that_is_lost_does_not_begin_anew_where_nothing_of_its_mirror_can_be_used(
+    root: Path, mirror: Path
+) -> None:
+    train_with(root, mirror, until=37)
+    shutil.rmtree(root)
+    flip_newest(mirror, count=9)
+    with pytest.raises(NoUsableCheckpoint, match="nothing of its mirror can be used") as raised:
+        engine_of(Training(), root, mirror=mirror).resume()
+    assert len(raised.value.reasons) == 3
+    engine = engine_of(Training(), root, mirror=mirror, worst_tier="fresh")
+    report = engine.resume()
+    assert "starts at step 0, because nothing that was saved can be used" in report.line
+    assert all("of the mirror" in reason for reason in repository(root).history()[-1].reasons)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MirrorWarning)
+        engine.close()
+
+
+def test_a_run_that_is_lost_stops_where_a_key_is_missing_for_the_newest_in_its_mirror(
+    root: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNBROKEN_KEY", "the key of somebody else")
+    with Repository.open(mirror, "run", create=True).writer() as writer:
+        writer.write(snapshot(step=5), meta(5))
+        writer.write(snapshot(step=10, opaque=True), meta(10))
+    monkeypatch.setenv("UNBROKEN_KEY", "the key of the one who starts")
+    with pytest.raises(Untrusted, match=r"cannot give back what is lost: .*step 10") as raised:
+        engine_of(Training(), root, mirror=mirror).resume()
+    assert "UNBROKEN_KEY" in raised.value.hint

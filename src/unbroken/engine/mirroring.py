@@ -155,8 +155,6 @@ class Mirroring:
         empty = not repository.commits() and not repository.broken()
         try:
             return self._brought_back(repository, writer, step, lost, empty=empty)
-        except CorruptObject as error:
-            return self._hardly(f"the mirror {self.where} cannot be read: {error.message}", empty=empty)
         except StoreError as error:
             if lost is not None:  # the first place has something to go on from
                 return self._hardly(f"the mirror {self.where} does not answer: {error.message}", empty=False)
@@ -165,6 +163,8 @@ class Mirroring:
                 f" {error.message}",
                 hint='Make the mirror reachable; to begin anew without it, start with resume="never".',
             ) from error
+        except CorruptObject as error:
+            return self._hardly(f"the mirror {self.where} cannot be read: {error.message}", empty=empty)
 
     def _brought_back(
         self,

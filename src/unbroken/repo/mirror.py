@@ -80,10 +80,13 @@ class Mirror:
         writer = target.writer()
         try:
             name = _common_name(source, target, root) or token()  # another may have had it until now
+            made = cls(source, target, writer, name)
+            if _holds(source) or _holds(target):
+                made._bind()
         except BaseException:
             writer.close()
             raise
-        return cls(source, target, writer, name)
+        return made
 
     def update(self, *, keep_last: int, best: Best | None = None) -> Iterator[Copied | Lost]:
         """Copy what the mirror lacks, the newest last; then delete what it need not keep.

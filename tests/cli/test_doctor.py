@@ -245,11 +245,13 @@ def test_a_key_that_is_needed_is_asked_for(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("UNBROKEN_KEY", "the key of the writer")
     with Repository.open(root, "run", create=True).writer() as writer:
         writer.write(snapshot(step=5, opaque=True), meta(5))
-    assert "signed with a key that is held here" in unbroken("doctor", root, cwd=root).out
+    assert "it is signed with the key in use (" in unbroken("doctor", root, cwd=root).out
     monkeypatch.setenv("UNBROKEN_KEY", "the key of somebody else")
     answer = unbroken("doctor", root, cwd=root)
     assert answer.code == 1
-    assert "set UNBROKEN_KEY to the key of its writer" in answer.out
+    named = unbroken("key", "check", root / "run", "--json", cwd=root).json["checkpoints"][0]["key"]
+    assert f"signed with the key {named}, which is not held here" in answer.out
+    assert "Set UNBROKEN_KEY to the key of its writer" in answer.out
     assert unbroken("doctor", root, "--trust", cwd=root).code == 0
 
 

@@ -25,6 +25,7 @@ from unbroken.engine.warnings import PickledPartsWarning
 from unbroken.engine.wording import Words
 from unbroken.errors import CorruptObject, RestoreFailed, StateMismatch, Untrusted
 from unbroken.format.meta import Meta
+from unbroken.format.signature import key_name
 from unbroken.repo.repository import Repository
 from unbroken.state import graft as graft_module
 from unbroken.state.graft import Difference, Graft
@@ -236,6 +237,8 @@ def test_a_pickled_part_without_a_valid_signature_stops_the_start_and_runs_nothi
         engine.resume()
     assert raised.value.places == ("state/odd",)
     assert "UNBROKEN_KEY" in raised.value.hint
+    name = key_name(b"k" * 32)
+    assert f"1 pickled parts that are signed with the key {name}, which is not held here" in str(raised.value)
     assert state["x"] == 0
     assert Odd.loaded == []
 

@@ -16,6 +16,7 @@ from unbroken.cli.output import show as print_out
 from unbroken.cli.target import Target, run_of
 from unbroken.format.meta import ComponentCost, Meta
 from unbroken.format.records import Commit
+from unbroken.repo.vouching import voucher
 from unbroken.report.environments import COMPONENT as ENVIRONMENTS
 from unbroken.report.environments import Environments, environments
 from unbroken.report.position import where
@@ -119,8 +120,8 @@ def describe(target: Target, commit: Commit) -> Checkpoint:
                 sum(blob.size for blob in document.blobs),
             )
         )
-    valid = repository.signature_valid(commit)
-    signature = "not needed" if valid is None else "valid" if valid else "not valid"
+    said = voucher(repository.manifest(commit))
+    signature = f"{said.verdict.value}{f' ({said.key})' if said.key else ''}"
     return Checkpoint(target.place(commit), commit, meta, tuple(found), signature, seen)
 
 

@@ -46,6 +46,7 @@ from unbroken.repo.process import Process, named_in
 from unbroken.repo.pruning import plan_prune
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import abandoned
+from unbroken.repo.vouching import Vouching, voucher
 from unbroken.state.parts import split_name
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import SupportsLocalPath
@@ -328,24 +329,19 @@ def _holder(repository: Repository, here: Process) -> Iterator[Finding]:
 
 def _key(repository: Repository, commit: Commit, settings: Settings) -> Iterator[Finding]:
     try:
-        valid = repository.signature_valid(commit)
+        said = voucher(repository.manifest(commit))
     except UnbrokenError as error:
         yield Finding("key", str(error), ok=False, stops=settings.trust is not True)
         return
-    if valid is None:
+    if said.verdict is Vouching.NEEDLESS:
         yield Finding("key", "none is needed: nothing in it is pickled")
-    elif valid:
-        yield Finding("key", "it is signed with a key that is held here")
+    elif said.verdict.is_ours:
+        yield Finding("key", f"it is {said.verdict.value} ({said.key})")
     elif settings.trust:
         whom = "all of them" if settings.trust is True else "only classes that are named"
-        yield Finding("key", f"pickled parts without a valid signature; trust allows {whom}", ok=False)
+        yield Finding("key", f"it holds pickled parts {said}; trust allows {whom}", ok=False)
     else:
-        yield Finding(
-            "key",
-            "it holds pickled parts and no valid signature; set UNBROKEN_KEY to the key of its writer, or trust it",
-            ok=False,
-            stops=True,
-        )
+        yield Finding("key", f"it holds pickled parts {said}. {said.hint}", ok=False, stops=True)
 
 
 def _leftovers(repository: Repository, here: Process) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ from unbroken.engine.wording import (
     words_of_difference,
 )
 from unbroken.errors import RestoreFailed, StateMismatch, Untrusted
+from unbroken.repo.vouching import Voucher, Vouching
 from unbroken.state.diff import ABSENT, LeafDifference, compare
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.pickles import Trust
@@ -138,11 +139,12 @@ def restore(
     trusted: Trust = False,
     agreed: Callable[[], None] = lambda: None,
     validate: bool = True,
+    voucher: Callable[[], Voucher] | None = None,
 ) -> Restored:
     """Bring the live objects of `source` to the saved state, which is used up: its memory may become theirs.
 
     `agreed` is called when all is planned and nothing touched; if it raises, nothing is. Without `validate` the
-    result is not compared with what was saved, and that is reported.
+    result is not compared with what was saved, and that is reported. `voucher` is asked where pickled parts are refused.
 
     Raises:
         StateMismatch: the checkpoint does not fit; every difference is listed, nothing was touched.
@@ -174,7 +176,7 @@ def restore(
             inexact=tuple(dict.fromkeys((*judged.inexact, *lines(words)))),
         )
         graft = source.plan(saved, keep=judged.keep, trusted=trusted)
-    _refuse(graft, judged, reword, later)
+    _refuse(graft, judged, reword, later, voucher)
     noted = [d for d in graft.differences if d.level in _REPORTED]
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
     agreed()
@@ -186,15 +188,22 @@ def restore(
     return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
 
 
-def _refuse(graft: Graft, judged: Judged, reword: Reword, later: Mapping[str, str]) -> None:
+def _refuse(
+    graft: Graft,
+    judged: Judged,
+    reword: Reword,
+    later: Mapping[str, str],
+    voucher: Callable[[], Voucher] | None,
+) -> None:
     untrusted = [d for d in graft.differences if d.level == "untrusted"]
     if untrusted:
         # Where classes are named, what keeps a part from being loaded is which others it needs.
         shown = [str(d) if graft.trusted else d.place for d in untrusted[:SHOWN]]
+        said = Voucher(Vouching.UNSIGNED) if voucher is None else voucher()
         raise Untrusted(
-            f"The checkpoint holds {len(untrusted)} pickled parts and no valid signature:"
+            f"The checkpoint holds {len(untrusted)} pickled parts {said}:"
             f" {', '.join(shown).rstrip('.')}. Nothing was written.",
-            hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours.",
+            hint=said.hint,
             places=[d.place for d in untrusted],
         )
     # A change that was judged tells more than what the plan ran into at, or below, the same place.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from unbroken.engine import fingerprint as prints
 from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
@@ -43,6 +44,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
 from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
+from unbroken.repo.vouching import Voucher, voucher
 from unbroken.state.pickles import Trust
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.state.staging import own
@@ -483,6 +485,7 @@ class Attempts:
             trusted=trusted,
             agreed=self.council.ready,
             validate=self.settings.validate,
+            voucher=None if commit is None else partial(self._voucher, commit),
         )
         return replace(
             start,
@@ -495,6 +498,9 @@ class Attempts:
             promises=dict(restored.state.promises),
             facts=dict(restored.state.counters),
         )
+
+    def _voucher(self, commit: Commit) -> Voucher:
+        return voucher(self.repository.manifest(commit))
 
     def _birth(self, commit: Commit | None, born: Digest | None) -> tuple[Snapshot | None, tuple[str, ...]]:
         """Return what the settings in `commit` were born with, or why nobody can say it any more.

@@ -38,6 +38,7 @@ from unbroken.format.document import Document
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import root_of
+from unbroken.repo.vouching import voucher
 from unbroken.state.nodes import Opaque, Value
 from unbroken.state.snapshot import Bytes
 from unbroken.types import Digest, Sequence
@@ -273,10 +274,11 @@ class StorageReader(_StorageReader):
         ]
         if pickled and opened.repository.signature_valid(opened.commit) is not True:
             more = f" and {len(pickled) - SHOWN} more" if len(pickled) > SHOWN else ""
+            said = voucher(opened.repository.manifest(opened.commit))
             raise Untrusted(
-                f"The checkpoint of step {opened.commit.step:,} has pickled parts and no valid signature:"
+                f"The checkpoint of step {opened.commit.step:,} has pickled parts {said}:"
                 f" {', '.join(pickled[:SHOWN])}{more}. Nothing was loaded.",
-                hint="Set UNBROKEN_KEY to the key it was signed with, or pass trust=True if it is yours."
+                hint=said.hint
                 + (
                     ""
                     if self.settings.trust is False

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,27 +50,22 @@ def gathered(*, seed: int) -> list[Case]:
 
 def left_out() -> list[str]:
     """Return which kinds are not possible here, and why."""
-    reasons: list[str] = []
-    if not places.may_mount():
-        reasons.append("small disk, disk becomes read-only: mounting is not permitted here")
-    if not places.may_be_another():
-        reasons.append("permission lost: becoming another user is not permitted here")
-    return reasons
+    return [f"{kind}: {reason}" for kind, reason in places.left_out().items()]
 
 
 def run(cases: Sequence[Case], *, jobs: int) -> list[Outcome]:
-    """Run the cases; return what came of each, in their order."""
-    _shared[:] = cases  # children are forked, and find them there
-    outcomes: list[Outcome | None] = [None] * len(cases)
-    context = multiprocessing.get_context("fork")
-    with context.Pool(jobs) as pool:
-        for done, (number, outcome) in enumerate(
-            pool.imap_unordered(_one, range(len(cases)), chunksize=16), 1
-        ):
-            outcomes[number] = outcome
-            if done % _BEHIND == 0:
-                print(f"{done} of {len(cases)}", file=sys.stderr, flush=True)
-    return [outcome for outcome in outcomes if outcome is not None]
+    """Run the cases; return what came of each, in their order.
+
+    Raises:
+        BrokenProcessPool: one of the processes has died.
+    """
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        for outcome in pool.map(_one, cases, chunksize=16):
+            outcomes.append(outcome)
+            if len(outcomes) % _BEHIND == 0:
+                print(f"{len(outcomes)} of {len(cases)}", file=sys.stderr, flush=True)
+    return outcomes
 
 
 def summed(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> list[Line]:
@@ -93,9 +89,6 @@ def summed(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> list[Line]:
     return lines
 
 
-_shared: list[Case] = []
-
-
 def _all(seed: int) -> Iterator[Case]:
     yield from crashes.cases(seed=seed)
     yield from returned.cases()
@@ -106,7 +99,7 @@ def _all(seed: int) -> Iterator[Case]:
     yield from objects.cases()
 
 
-def _one(number: int) -> tuple[int, Outcome]:
+def _one(case: Case) -> Outcome:
     with room() as folder:
         os.chdir("/")
-        return number, tried(_shared[number], folder)
+        return tried(case, folder)

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from torture.recording import Recording
 from unbroken.format import layout
 from unbroken.format.buffers import Content, pieces
 from unbroken.store.local import LocalStore
-from unbroken.testing.recording import Recording
 
 
 class NameBeforeSync(Recording):

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from torture.recovery import Lost
-from unbroken.testing.returning_faults import TooMany
+from torture.returning_faults import TooMany
 
 Verdict: TypeAlias = Literal["recovered", "lost", "wrong", "hang"]
 

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import Tree
 from torture.disks import laid_out, room
 from torture.life import Promises, temporary_tokens
 from torture.recovery import recover
 from torture.returned import copy_of, old_run
 from torture.trouble import demand_that_it_went_on, endure
 from unbroken.store.local import LocalStore
-from unbroken.testing.disk_states import Tree
 
 NOW = 1.7e9
 HOUR = 3600.0

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import DiskState, disk_states
 from torture.disks import laid_out, room
 from torture.life import Promises, temporary_tokens, whole
+from torture.recording import Event, Recording
 from torture.recovery import recover
 from unbroken.store.local import LocalStore
-from unbroken.testing.disk_states import DiskState, disk_states
-from unbroken.testing.recording import Event, Recording
 
 
 def recorded(

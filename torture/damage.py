@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import Tree
 from torture.disks import laid_out, room, taken
 from torture.life import FAR, JOB, Life, Promises, contents_at, held_by, temporary_tokens, whole
 from torture.recovery import MOST_OPERATIONS, Lost, Wrong
+from torture.returning_faults import Bounded
 from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError
 from unbroken.format import layout
 from unbroken.format.records import Commit
 from unbroken.repo.repository import Repository
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
-from unbroken.testing.disk_states import Tree
-from unbroken.testing.returning_faults import Bounded
 
 BITS = 24
 """Bits that are flipped in each file, one at a time."""

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unbroken.testing.disk_states import Tree
+from torture.disk_states import Tree
 
 _SHARED = Path("/dev/shm")
 

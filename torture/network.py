@@ -1,4 +1,4 @@
-"""Disks on a network, injected: each quirk of `testing/network_disk.py` at each call. Never tried on a real mount."""
+"""Disks on a network, injected: each quirk of `network_disk.py` at each call. Never tried on a real mount."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import Tree
 from torture.disks import laid_out, room
 from torture.life import Promises, temporary_tokens
+from torture.network_disk import NetworkDisk, Quirk
 from torture.recovery import recover
 from torture.returned import copy_of, old_run
 from torture.trouble import demand_that_it_went_on, endure
 from unbroken.store.local import LocalStore
-from unbroken.testing.disk_states import Tree
-from unbroken.testing.network_disk import NetworkDisk, Quirk
 
 
 def cases() -> Iterator[Case]:

@@ -14,21 +14,23 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import Tree
 from torture.disks import laid_out, room
 from torture.life import Promises, temporary_tokens
 from torture.recovery import Lost, Wrong, recover
 from torture.returned import copy_of, old_run
+from torture.returning_faults import TooMany, Troubled
 from torture.trouble import demand_that_it_went_on, endure
 from unbroken.store.local import LocalStore
-from unbroken.testing.disk_states import Tree
-from unbroken.testing.returning_faults import TooMany, Troubled
 
 NOBODY = 65534
-KIBIBYTE = 1024
 PAGE = 4
 """KiB that the smallest file takes."""
 ROOM = range(4, 260, 4)
 """KiB that are left beside the run as it was."""
+AS_ANOTHER = "permission lost, as another user"
+SMALL = "small disk, for real"
+READ_ONLY = "disk becomes read-only, for real"
 _MS_RDONLY, _MS_REMOUNT = 1, 32
 _DETACH = 2
 
@@ -48,6 +50,16 @@ def may_be_another() -> bool:
     return os.geteuid() == 0
 
 
+def left_out() -> dict[str, str]:
+    """Return the kinds that are not possible here, and why."""
+    reasons: dict[str, str] = {}
+    if not may_mount():
+        reasons |= dict.fromkeys((SMALL, READ_ONLY), "mounting is not permitted here")
+    if not may_be_another():
+        reasons[AS_ANOTHER] = "becoming another user is not permitted here"
+    return reasons
+
+
 def cases() -> Iterator[Case]:
     """Yield the faults that are possible here."""
     tree, promises = old_run()
@@ -65,7 +77,7 @@ def cases() -> Iterator[Case]:
         if may_be_another() and at % 4 == 0:
             for where in ("run", "run/packs", "run/commits"):
                 yield Case(
-                    "permission lost, as another user",
+                    AS_ANOTHER,
                     f"{where}, call {at}: {call} {path}",
                     f"closed {at} {where}",
                     partial(_as_another, partial(_closed, tree, promises, at, where)),
@@ -74,7 +86,7 @@ def cases() -> Iterator[Case]:
         least = sum(PAGE if data is None else -(-len(data) // (PAGE << 10)) * PAGE for data in tree.values())
         for left in ROOM:
             yield Case(
-                "small disk, for real",
+                SMALL,
                 f"{left} KiB left",
                 f"small {left}",
                 partial(_small, tree, promises, least + PAGE + left),
@@ -82,7 +94,7 @@ def cases() -> Iterator[Case]:
         for at, (call, path) in enumerate(counting.made):
             if call in ("mkdir", "link", "unlink", "replace"):
                 yield Case(
-                    "disk becomes read-only, for real",
+                    READ_ONLY,
                     f"call {at}: {call} {path}",
                     f"read-only {at}",
                     partial(_read_only, tree, promises, at),

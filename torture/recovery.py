@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torture.life import FAR, JOB, Life, Promises, contents_at, held_by
+from torture.returning_faults import Bounded
 from unbroken.errors import StoreError, UnbrokenError
 from unbroken.format import layout, pack
 from unbroken.format.records import Commit
@@ -21,7 +22,6 @@ from unbroken.repo.repository import Repository
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
 from unbroken.store.publish import TEMPORARY
-from unbroken.testing.returning_faults import Bounded
 
 MOST_OPERATIONS = 6000
 """Calls of the system, reads included, that one recovery may take. The longest that was seen takes less than a half."""

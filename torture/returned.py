@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from torture.case import Case
+from torture.disk_states import Tree
 from torture.disks import laid_out, room, taken
 from torture.life import Promises, first_start, temporary_tokens
 from torture.recovery import recover
+from torture.returning_faults import Troubled, can_return
 from torture.trouble import demand_that_it_went_on, endure
 from unbroken.store.local import LocalStore
 from unbroken.store.system import System
-from unbroken.testing.disk_states import Tree
-from unbroken.testing.returning_faults import Troubled, can_return
 
 CODES = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FOR_EVER = (*CODES, errno.EROFS, errno.EACCES)

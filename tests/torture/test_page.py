@@ -1,35 +1,44 @@
-"""The page, and the command that writes it."""
+"""docs/torture.md, and the command that writes it."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from torture import __main__ as command
 from torture import bench
-from torture.case import Case
+from torture.case import Case, Outcome
 from torture.page import page
 from torture.recovery import Lost, Wrong
-from unbroken.testing.returning_faults import TooMany
+from torture.returning_faults import TooMany
+
+PAGE = Path(__file__).parents[2] / "docs" / "torture.md"
 
 
-def raises(error: Exception) -> Callable[[Path], int]:
-    def run(_folder: Path) -> int:
-        raise error
+def takes(calls: int, _folder: Path) -> int:
+    return calls
 
-    return run
+
+def raises(error: Exception, _folder: Path) -> int:
+    raise error
+
+
+def dies(_folder: Path) -> int:
+    os._exit(3)
 
 
 CASES = [
-    Case("good", "first", "1", lambda _: 7),
-    Case("good", "second", "2", lambda _: 9),
-    Case("bad", "third", "3", raises(Lost("a commit is gone"))),
-    Case("bad", "fourth", "4", raises(Wrong("left over"))),
-    Case("bad", "fifth", "5", raises(TooMany("call 7001"))),
-    Case("bad", "sixth", "6", raises(KeyError("no error of ours"))),
+    Case("good", "first", "1", partial(takes, 7)),
+    Case("good", "second", "2", partial(takes, 9)),
+    Case("bad", "third", "3", partial(raises, Lost("a commit is gone"))),
+    Case("bad", "fourth", "4", partial(raises, Wrong("left over"))),
+    Case("bad", "fifth", "5", partial(raises, TooMany("call 7001"))),
+    Case("bad", "sixth", "6", partial(raises, KeyError("no error of ours"))),
 ]
 
 
@@ -58,3 +67,21 @@ def test_the_command_fails_where_something_was_lost(
     assert "bad, third: lost: a commit is gone" in capsys.readouterr().out
     assert command.main(["--only", "good"]) == 0
     assert capsys.readouterr().out.endswith("2 distinct faults, 2 recovered\n")
+
+
+def test_a_process_that_dies_is_an_error_and_waited_for_no_longer() -> None:
+    with pytest.raises(BrokenProcessPool):
+        bench.run([*CASES, Case("fatal", "seventh", "7", dies)], jobs=2)
+
+
+def test_the_page_says_what_a_run_would_write() -> None:
+    """Its words stand in `torture/page.py`: a hand that changes them here changes what the next run writes over."""
+    lines = bench.summed(CASES[:1], [Outcome("recovered", 7)])
+    always, other = (
+        page(lines, commit=commit, seed=0, bound=bound, left_out=[]).split("\n\n")
+        for commit, bound in (("abc", 10), ("def", 11))
+    )
+    there = PAGE.read_text()
+    for paragraph in always:
+        if paragraph in other and not paragraph.startswith(("|", "## By kind", "`make torture` does")):
+            assert paragraph.strip() in there

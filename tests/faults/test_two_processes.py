@@ -112,9 +112,8 @@ def test_one_that_is_stopped_is_taken_over_on_purpose_and_its_late_commit_is_ine
     assert "Fenced: The run was taken over by process " in fenced
     after = Repository.open(root, "run")
     assert after.commits() == before
-    assert {c.epoch for c in after.stale()} <= {1}, (
-        "nothing of it counts, whether or not its record has landed"
-    )
+    # Where the record was being written, the sleeper still writes it: it lies there, and does not count.
+    assert [(c.epoch, c.step) for c in after.stale()] == ([(1, 30)] if place == "committing" else [])
     assert all(after.verify(commit) == [] for commit in after.commits())
     again, _ = ended(start(), code=0)
     assert again == undisturbed
@@ -123,7 +122,5 @@ def test_one_that_is_stopped_is_taken_over_on_purpose_and_its_late_commit_is_ine
 def test_a_number_that_is_none_is_refused(tmp_path: Path, start: Start) -> None:
     _, refused = ended(start(at=str(tmp_path / "fresh"), more={"UNBROKEN_TAKE_OVER": "yes"}), code=1)
     assert "UNBROKEN_TAKE_OVER='yes' is no number" in refused
-    assert (
-        not list((tmp_path / "fresh").rglob("*.json"))
-        or not Repository.open(tmp_path / "fresh", "run").commits()
-    )
+    left = [path.name for path in (tmp_path / "fresh").rglob("*") if path.is_file()]
+    assert left == ["format.json"], "no epoch, no lease, no line of history, no commit"

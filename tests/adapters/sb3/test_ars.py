@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,6 @@ from unbroken.sb3 import CheckpointCallback
 
 from . import asked_script
 from .asked import Case, Interpreter, check, three_runs
-
-
-@pytest.fixture(scope="module")
-def first() -> Iterator[Interpreter]:
-    interpreter = Interpreter(1)
-    yield interpreter
-    interpreter.close()
-
-
-@pytest.fixture(scope="module")
-def second() -> Iterator[Interpreter]:
-    interpreter = Interpreter(2)
-    yield interpreter
-    interpreter.close()
-
 
 CASES = [
     Case("ars", 4000, 900, ("generators",), None, {"save_freq": 200, "grace": 1e9}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,6 @@ from unbroken.repo.repository import Repository
 
 from .asked import Case, Interpreter, check, three_runs
 from .test_around import cells, logged
-
-
-@pytest.fixture(scope="module")
-def first() -> Iterator[Interpreter]:
-    interpreter = Interpreter(1)
-    yield interpreter
-    interpreter.close()
-
-
-@pytest.fixture(scope="module")
-def second() -> Iterator[Interpreter]:
-    interpreter = Interpreter(2)
-    yield interpreter
-    interpreter.close()
 
 
 def _thorough(*case: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,6 @@ import pytest
 from unbroken.repo.repository import Repository
 
 from .asked import Interpreter, differences
-
-
-@pytest.fixture(scope="module")
-def first() -> Iterator[Interpreter]:
-    interpreter = Interpreter(1)
-    yield interpreter
-    interpreter.close()
-
-
-@pytest.fixture(scope="module")
-def second() -> Iterator[Interpreter]:
-    interpreter = Interpreter(2)
-    yield interpreter
-    interpreter.close()
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,24 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from unbroken.format import pin, ranks, records
-from unbroken.format import pointer as pointers
+import unbroken.format as formats
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import BlobCodec, Compression, Compressor
 from unbroken.format.digest import digest_of
-from unbroken.format.manifest import Manifest
-from unbroken.format.meta import Meta
 from unbroken.format.pack import PackWriter
 from unbroken.format.wire import FORMAT_VERSION, Record
 from unbroken.repo.seal import seal
+
+for _module in iter_modules(formats.__path__):  # a kind of record that nobody has imported would not be known
+    import_module(f"{formats.__name__}.{_module.name}")
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 
@@ -42,10 +44,6 @@ def kinds() -> dict[str, type[Record]]:
         if isinstance(tag, str) and kind.__module__.startswith("unbroken."):
             found[tag] = kind
     return dict(sorted(found.items()))
-
-
-MODULES = (pin, pointers, ranks, records, Manifest, Meta)
-"""Imported so that their kinds are known."""
 
 
 @cache

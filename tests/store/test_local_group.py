@@ -140,7 +140,7 @@ def test_the_kernel_begins_with_each_file_before_the_first_wait(tmp_path: Path) 
     assert "fsync" not in [call for call, _ in system.calls[: begun[-1]]]
 
 
-@pytest.mark.parametrize("call", ["open", "pwrite", "fsync", "close"])
+@pytest.mark.parametrize("call", ["create", "pwrite", "fsync", "close"])
 @pytest.mark.parametrize("nth", range(4))
 @pytest.mark.parametrize(
     ("code", "expected"), [(errno.ENOSPC, StoreFull), (errno.EIO, StoreUnavailable), (errno.EROFS, StoreDenied)]

@@ -11,10 +11,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from unbroken.format.buffers import Buffer
 from unbroken.store.system import System
 from unbroken.testing.faulty_store import Stopped
+
+T = TypeVar("T")
 
 
 def os_error(code: int) -> OSError:
@@ -22,29 +25,22 @@ def os_error(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-class FailingSystem(System):
-    """Fails the calls for which `fails` returns an error number, before or after they happen.
+class Intercepted(System):
+    """Passes each call on by way of `_call`, with a name and the path it is about, as far as known.
 
-    `fails(call, path)` gets the name of the call and the path it is about, as far as known.
+    The names are those of the methods; an `open` that may create a file is a `create`.
     """
 
-    def __init__(self, fails: Callable[[str, str], int], *, after: bool = False) -> None:
-        self._fails = fails
-        self._after = after
+    def __init__(self) -> None:
         self._paths: dict[int, str] = {}
 
-    def _call(self, name: str, path: str, call: Callable[[], int | None]) -> int:
-        code = self._fails(name, path)
-        if code and not self._after:
-            raise os_error(code)
-        result = call()
-        if code:
-            raise os_error(code)
-        return result or 0
+    def _call(self, name: str, path: str, call: Callable[[], T]) -> T:
+        raise NotImplementedError
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
         opened = System.open
-        descriptor = self._call("open", os.fspath(path), lambda: opened(self, path, flags, mode, at=at))
+        name = "create" if flags & os.O_CREAT else "open"
+        descriptor = self._call(name, os.fspath(path), lambda: opened(self, path, flags, mode, at=at))
         self._paths[descriptor] = os.fspath(path)
         return descriptor
 
@@ -61,13 +57,14 @@ class FailingSystem(System):
         self._call("fsync", self._path(descriptor), lambda: os.fsync(descriptor))
 
     def close(self, descriptor: int) -> None:
-        code = self._fails("close", self._path(descriptor))
-        os.close(descriptor)
-        if code:
-            raise os_error(code)
+        self._call("close", self._path(descriptor), lambda: os.close(descriptor))
 
     def fchmod(self, descriptor: int, mode: int) -> None:
         self._call("fchmod", self._path(descriptor), lambda: os.fchmod(descriptor, mode))
+
+    def mkdir(self, name: str | os.PathLike[str], mode: int, *, at: int | None = None) -> None:
+        made = System.mkdir
+        self._call("mkdir", os.fspath(name), lambda: made(self, name, mode, at=at))
 
     def link(self, source: str, target: str, *, at: int) -> None:
         self._call("link", target, lambda: System.link(self, source, target, at=at))
@@ -78,8 +75,34 @@ class FailingSystem(System):
     def unlink(self, name: str, *, at: int) -> None:
         self._call("unlink", name, lambda: System.unlink(self, name, at=at))
 
+    def rmdir(self, name: str, *, at: int) -> None:
+        self._call("rmdir", name, lambda: System.rmdir(self, name, at=at))
+
+    def scan(self, descriptor: int) -> list[os.DirEntry[str]]:
+        return self._call("scan", self._path(descriptor), lambda: System.scan(self, descriptor))
+
     def _path(self, descriptor: int) -> str:
         return self._paths.get(descriptor, "")
+
+
+class FailingSystem(Intercepted):
+    """Fails the calls for which `fails` returns an error number, before or after they happen.
+
+    `fails(call, path)` gets the name of the call and the path it is about, as far as known.
+    """
+
+    def __init__(self, fails: Callable[[str, str], int], *, after: bool = False) -> None:
+        super().__init__()
+        self._fails = fails
+        self._after = after
+
+    def _call(self, name: str, path: str, call: Callable[[], T]) -> T:
+        code = self._fails(name, path)
+        if not code:
+            return call()
+        if self._after or name == "close":
+            call()  # a descriptor is closed whatever `close` says
+        raise os_error(code)
 
 
 def fail(call: str, code: int, *, path: str = "", times: int = 10**9) -> Callable[[str, str], int]:

@@ -225,7 +225,7 @@ def test_a_process_that_dies_anywhere_in_the_first_start_leaves_a_log_or_none(tm
     assert at >= 5
 
 
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "link", "replace"])
+@pytest.mark.parametrize("call", ["create", "write", "fsync", "link", "replace"])
 def test_a_rewrite_that_fails_leaves_the_log_as_it_was(tmp_path: Path, call: str) -> None:
     rule = fail(call, errno.ENOSPC, times=1)
     ready: list[bool] = []

@@ -63,10 +63,8 @@ class Endpoint:
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(POLL_SECONDS,), name="unbroken-endpoint", daemon=True
         )
+        _serving.add(self)
         self._thread.start()
-        # A worker that outlives a killed training would keep the port, and the next start could not have it.
-        mine: weakref.ref[Endpoint] = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _forget(mine))
 
     @property
     def url(self) -> str:
@@ -77,6 +75,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Stop serving, and give the port back."""
+        _serving.discard(self)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -86,7 +85,15 @@ class Endpoint:
         self._server.socket.close()
 
 
-def _forget(reference: weakref.ref[Endpoint]) -> None:
-    endpoint = reference()
-    if endpoint is not None:
+_serving: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+"""Those of this process. A hook at the fork cannot be taken back: there is one, for whichever serve then."""
+
+
+def _drop_all() -> None:
+    for endpoint in list(_serving):
         endpoint.drop()
+    _serving.clear()
+
+
+# A worker that outlives a killed training would keep the port, and the next start could not have it.
+os.register_at_fork(after_in_child=_drop_all)

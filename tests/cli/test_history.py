@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.cli.command import unbroken
 from tests.cli.test_doctor import begun, failed, killed
 from tests.engine.runs import flip_newest
 from tests.engine.training import Training, engine_of, train
-from unbroken.errors import StateMismatch
+from unbroken.errors import NoUsableCheckpoint, StateMismatch
 
 
 @pytest.fixture
@@ -88,6 +89,28 @@ def test_a_start_that_was_refused_is_there_with_its_reason_and_hides_nothing(roo
     assert "(16, 16) -> (8, 8)" in str(refused["reasons"])
     assert second["fault"] == "soft", "the one that trained was killed, whatever came between"
     assert "refused" in unbroken("history", root, cwd=root).out
+
+
+def test_a_start_from_a_step_that_was_asked_for_says_so(root: Path) -> None:
+    killed(root)
+    again(root, resume=10)
+    last = [one for one in lines(root) if one["event"] == "start"][-1]
+    assert (last["step"], last["reasons"]) == (10, ["resume=10 asked for this step"])
+    assert "resume=10 asked for this step" in unbroken("history", root, cwd=root).out
+
+
+def test_many_reasons_are_cut_in_the_table_and_whole_for_a_machine(root: Path) -> None:
+    killed(root)
+    flip_newest(root, count=4)
+    with pytest.raises(NoUsableCheckpoint) as raised:
+        engine_of(Training(), root).resume()
+    refused = lines(root)[-1]
+    assert refused["reasons"] == [f"NoUsableCheckpoint: {raised.value}"]
+    assert len(str(raised.value)) > 500
+    row = unbroken("history", root, cwd=root).out.splitlines()[-1]
+    assert "cannot go on" in row
+    assert re.search(r"; and \d more \(--json\)$", row)
+    assert len(row) < 400
 
 
 def test_the_last_lines_can_be_asked_for(root: Path) -> None:

@@ -123,6 +123,12 @@ def test_the_storage_is_what_the_store_holds(root: Path, textfile: Path) -> None
         assert usage == pytest.approx(sum(sizes_of(repository(root).store).values()), abs=1)
 
 
+def test_a_first_start_has_lost_nothing(root: Path) -> None:
+    with served(Training(), root) as engine:
+        engine.resume()
+        assert scraped(engine)["unbroken_steps_lost"] == 0
+
+
 def test_a_restart_tells_tier_lost_steps_and_its_history(root: Path) -> None:
     run_and_abandon(root, until=37)
     training = Training()

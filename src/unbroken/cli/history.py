@@ -22,7 +22,8 @@ def history(
     step it went on, how many steps were lost with it, how long the recovery took, and why checkpoints were passed over.
 
     How far a killed process had come is known where it was saving, or had; else its lost steps are not known, and
-    are at most those between two saves. `refused` is a start that has stopped before it trained.
+    are at most those between two saves. `refused` is a start that has stopped before it trained. Of many or long
+    reasons the beginning is shown; --json has all.
     """
     target = run_of(run)
     records = target.repository.history()

@@ -154,6 +154,13 @@ class Resumption:
             also=also,
         )
 
+    @property
+    def _asked(self) -> str:
+        """What a person has asked for; what came after it is done again, and nothing was wrong with it."""
+        if self.chosen is Chosen.STEP:
+            return f"resume={self.step} asked for this step"
+        return 'resume="best" asked for the best checkpoint' if self.chosen is Chosen.BEST else ""
+
     def history(self, report: ResumeReport, *, job: str, process: Process, time: float) -> HistoryRecord:
         """Return the line of this start for `history.jsonl`."""
         return HistoryRecord(
@@ -170,7 +177,7 @@ class Resumption:
             step=Step(self.step),
             steps_lost=-1 if self.steps_lost is None else self.steps_lost,
             seconds=report.seconds,
-            reasons=[*filter(None, [str(self.lent or "")]), *self.reasons],
+            reasons=[*filter(None, [self._asked, str(self.lent or "")]), *self.reasons],
             changes=list(self.changes),
         )
 

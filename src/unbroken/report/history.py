@@ -20,14 +20,16 @@ COLUMNS = (
     Column("why"),
 )
 UNKNOWN = "not known"
+MOST = 200
+"""Letters of a reason that a table shows; `--json` has all of it."""
 
 
 def history_table(records: Sequence[HistoryRecord]) -> Table:
-    """Return one line for each start and each end, oldest first."""
+    """Return one line for each start and each end, oldest first. Of long reasons it shows the beginning."""
     table = Table(COLUMNS)
     for record in records:
         process = f"{record.pid} on {record.host}"
-        why = "; ".join(line.replace("\n", " ") for line in [*record.reasons, *_changed(record)])
+        why = _short([*record.reasons, *_changed(record)])
         if record.event == "start":
             table.add(
                 moment(record.time), "start", record.fault or "first start", record.tier, number(record.step),
@@ -59,6 +61,20 @@ def history_data(records: Sequence[HistoryRecord]) -> list[dict[str, object]]:
         }
         for record in records
     ]
+
+
+def _short(reasons: Sequence[str]) -> str:
+    """Return as many reasons, or lines of one, as there is room for, and how many are left out."""
+    parts = [
+        part.strip().removeprefix("- ") for reason in reasons for part in reason.splitlines() if part.strip()
+    ]
+    shown: list[str] = []
+    for part in parts:
+        if shown and len("; ".join([*shown, part])) > MOST:
+            break
+        shown.append(part if len(part) <= MOST else f"{part[: MOST - 1]}…")
+    left = len(parts) - len(shown)
+    return "; ".join([*shown, *([f"and {left} more (--json)"] if left else [])])
 
 
 def _changed(record: HistoryRecord) -> list[str]:

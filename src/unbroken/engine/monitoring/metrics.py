@@ -57,7 +57,7 @@ GAUGES: Mapping[str, str] = {
     "unbroken_age_limit_seconds": "Seconds between two checkpoints that the settings allow.",
     "unbroken_overhead_budget_percent": "Percent of the time for saving that the settings allow; 0 if they say nothing.",
     "unbroken_recovery_tier": "How far the newest start fell: 1 newest, 2 older, 3 rebuilt, 4 fresh; 0 at a first start.",
-    "unbroken_steps_lost": "Steps that are done again since the newest start; -1 if nobody knows.",
+    "unbroken_steps_lost": "Steps that are done again since the newest start; 0 at a first start; -1 if nobody knows.",
     "unbroken_starts": "Starts in the history of the run, by how far they fell and how the process before had ended.",
 }
 """What each gauge means, in one line."""
@@ -163,7 +163,8 @@ class Metrics:
         fell = bool(report.reasons) and not report.origin
         recovered = report.restored or fell
         self.set("unbroken_recovery_tier", _TIERS[report.tier] if recovered else 0)
-        self.set("unbroken_steps_lost", -1 if report.steps_lost is None else report.steps_lost)
+        unknown = -1 if recovered else 0  # before a first start there was nothing to lose
+        self.set("unbroken_steps_lost", unknown if report.steps_lost is None else report.steps_lost)
         if recovered:
             self.set("checkpoint_recovery_duration_seconds", report.seconds)
         self.set("state_consistency_score", _consistency(report) if recovered else 1)

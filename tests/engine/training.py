@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.state.policy import Policy
@@ -49,10 +50,12 @@ def source_of(training: Training, **options: Any) -> GraftSource:
     return GraftSource({"training": training}, policy_of_loaded(POLICY), facts=lambda: facts, **options)
 
 
-def engine_of(training: Training, root: Path, *, segment: int = 0, **settings: Any) -> CheckpointEngine:
+def engine_of(
+    training: Training, root: Path, *, segment: int = 0, trial: WarmUpTrial | None = None, **settings: Any
+) -> CheckpointEngine:
     settings.setdefault("every", Every(steps=10))
     chosen = Settings(root=root, job="run", **settings)
-    return CheckpointEngine(source_of(training), chosen, segment=segment, environment={})
+    return CheckpointEngine(source_of(training), chosen, segment=segment, trial=trial, environment={})
 
 
 def train(engine: CheckpointEngine, training: Training, *, start: int, until: int) -> None:

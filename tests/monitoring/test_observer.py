@@ -28,7 +28,7 @@ class Recorder:
     def started(self, report: ResumeReport) -> None:
         self.told.append(f"started at {report.step}")
 
-    def not_started(self, error: Exception) -> None:
+    def not_started(self, error: BaseException) -> None:
         self.told.append("not started")
         self.errors.append(error)
 

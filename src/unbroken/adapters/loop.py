@@ -72,7 +72,7 @@ class Run:
         self._engine: CheckpointEngine | None = None
         self._steps: weakref.ref[Steps] | None = None
         """What the loop that the engine belongs to iterates over."""
-        self._warm_up: tuple[Evaluate, bool] | None = None
+        self._trial: WarmUpTrial | None = None
         self._scratch: list[object] = []
         """What the coming loop does not need back."""
         self._warned: set[str] = set()
@@ -124,8 +124,7 @@ class Run:
         """
         if self._engine is not None:
             raise ConfigError("warm_up() comes before the loop.", hint="Call it before run.steps().")
-        WarmUpTrial(function, always=always)
-        self._warm_up = function, always
+        self._trial = WarmUpTrial(function, always=always)
 
     def _variables(self) -> dict[str, object]:
         return {f"vars.{name}": value for name, value in vars(self.vars).items()}
@@ -244,10 +243,9 @@ class Run:
         source = self._tracked.source()
         source.scratch = self._scratch
         engine = CheckpointEngine(
-            source, self.settings, segment=self._segments, world=source.among(self.world)
-        )
-        if self._warm_up is not None:
-            engine.trial = WarmUpTrial(self._warm_up[0], always=self._warm_up[1])
+            source, self.settings, segment=self._segments, world=source.among(self.world),
+            trial=None if self._trial is None else self._trial.anew(),
+        )  # fmt: skip
         report = engine.resume()
         self.report = report if self._counters.stopped else report.towards(total)
         self._scratch = []

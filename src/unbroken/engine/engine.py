@@ -30,6 +30,7 @@ from unbroken.engine.clone import Origin
 from unbroken.engine.companion.trainer import Companion
 from unbroken.engine.dispatch import Dispatch, Taken, not_begun
 from unbroken.engine.ending import EndsInOrder
+from unbroken.engine.giving_back import give_back
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import last_line
 from unbroken.engine.mirroring import Mirroring
@@ -60,7 +61,7 @@ from unbroken.errors import (
     StoreError,
     UnbrokenError,
 )
-from unbroken.format.records import Position
+from unbroken.format.records import HistoryRecord, Position
 from unbroken.repo.process import Process, current
 from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
@@ -76,7 +77,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     """Saves and resumes one segment of one run.
 
     `source` is the live training. `segment` is the ordinal of this training within the script.
-    `rebuilder` makes the third tier of recovery possible. Settings are overridden by `UNBROKEN_*`
+    `rebuilder` makes the third tier of recovery possible, and `trial` looks at a checkpoint before the run goes on from
+    it. Settings are overridden by `UNBROKEN_*`
     variables of `environment`. Of several processes that train together each has its engine, with the `world`
     as it sees it: all call `resume`, `step`, `save` and `close` at the same points.
     """
@@ -88,6 +90,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         *,
         segment: int = 0,
         rebuilder: Rebuilder | None = None,
+        trial: WarmUpTrial | None = None,
         world: World | None = None,
         clock: Clock = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -103,14 +106,18 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self.world = usual(world, self.settings)
         """The processes that train this run together; None where this one is alone."""
         self._source = source
-        self.trial: WarmUpTrial | None = None
-        """What looks at a checkpoint before the run goes on from it."""
         self._clock = clock
         self._now = now
         self._progress_path = environment.get(VARIABLE) if self._speaks else None
         self._process = current()
         self._opening = Opening(
-            source, self.settings, self.world, segment=segment, rebuilder=rebuilder, process=self._process
+            source,
+            self.settings,
+            self.world,
+            segment=segment,
+            rebuilder=rebuilder,
+            trial=trial,
+            process=self._process,
         )
         self._schedule = Schedule(self.settings.interval, clock)
         self._agreement: Agreement | None = None
@@ -162,11 +169,16 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         try:
             with self.preemption.restoring():
                 report = self._taken_up(step, origin)
-        except Exception as error:
-            self._observer.not_started(error)
+            self._observer.started(report)
+            self._observer.speak()
+        except BaseException as error:
+            self.preemption.closing()
+            if self._is_ours:  # what was taken up is ended, as if it had been trained
+                self.__exit__(type(error), error, None)
+            else:
+                self._observer.not_started(error)
+            self.preemption.remove()
             raise
-        self._observer.started(report)
-        self._observer.speak()
         return report
 
     def _taken_up(self, step: int, origin: Origin | None) -> ResumeReport:
@@ -182,6 +194,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
                 self._dispatch.journal = JournalKeeper(repository.store)
             return self._resume(repository, self._run, step, origin, started=started)
         except BaseException as error:
+            self.preemption.closing()  # before anything that another signal could cut short
             self._opening.refused(self._run, error, time=self._now())
             # The script ends or goes on without us; either way the run is free for another process.
             self._release(note=False)
@@ -191,7 +204,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self, repository: Repository, run: Seat, step: int, origin: Origin | None, *, started: float
     ) -> ResumeReport:
         mirroring = self._dispatch.mirroring
-        found = self._opening.find(repository, run, origin=origin, trial=self.trial, mirroring=mirroring)
+        found = self._opening.find(repository, run, origin=origin, mirroring=mirroring)
         self._step = found.step if found.commit is not None or found.restored else step
         facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
         self._dispatch.sick_from_birth = sick_at_first(repository, found)
@@ -290,7 +303,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         rank 0's wish counts, and only where they can agree without a fixed number of steps (`World.agree`).
         """
         if not self._writer.is_child:
-            self._requests.ask(SaveRequest(reason))
+            with self.preemption.shielded():
+                self._requests.ask(SaveRequest(reason))
 
     def make_due(self, reason: str) -> None:
         """Save at the next clean point, as `request_save` does; what is held is not written for it."""
@@ -329,12 +343,12 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             self._dispatch.stood_still(self._clock() - started)
             self._told.once(StagingFullWarning.nothing_is_held())
             return False
-        self._requests.hold(
-            Taken(
-                snapshot=snapshot, step=step, position=position, episodes=episodes, metrics=dict(metrics or {}),
-                seconds=self._clock() - started,
-            )
+        taken = Taken(
+            snapshot=snapshot, step=step, position=position, episodes=episodes, metrics=dict(metrics or {}),
+            seconds=self._clock() - started,
         )  # fmt: skip
+        with self.preemption.shielded():
+            self._requests.hold(taken)
         return True
 
     def release(self) -> None:
@@ -559,36 +573,19 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
 
     def _release(self, *, note: bool, reason: str = "") -> None:
         self.preemption.closing()
+        run, self._run, self._closed = self._run, None, True
+        reasons = (["end of training"] if self._finished else []) + ([reason] if reason else [])
+
+        def last(mirrored: list[str]) -> HistoryRecord:
+            return last_line(
+                self._process, self.settings.job, self._step, reasons + mirrored, time=self._now()
+            )
+
         try:
-            self._give_back(note=note, reason=reason)
+            atexit.unregister(self._at_exit)
+            give_back(
+                run, self._dispatch, self._snapshots, self._companion,
+                last=last if note else None, left=self.preemption.left,
+            )  # fmt: skip
         finally:
             self.preemption.remove()
-
-    def _give_back(self, *, note: bool, reason: str) -> None:
-        run, self._run = self._run, None
-        self._closed = True
-        atexit.unregister(self._at_exit)
-        self._writer.wait()  # whoever comes here early has not; the run is not given back under it
-        mirroring, self._dispatch.mirroring = self._dispatch.mirroring, None
-        if mirroring is not None:
-            mirroring.close(left=self.preemption.left)
-        self._dispatch.progress.close()
-        if note:
-            self._observer.ended()
-        self._snapshots.let_go()
-        if self._companion is not None:
-            self._companion.close()
-        self._snapshots.close()
-        if run is None:
-            return
-        try:
-            if note:
-                reasons = (["end of training"] if self._finished else []) + ([reason] if reason else [])
-                reasons += mirroring.summary() if mirroring is not None else []
-                run.append_history(
-                    last_line(self._process, self.settings.job, self._step, reasons, time=self._now())
-                )
-        finally:
-            run.close()
-        if mirroring is not None and note:
-            mirroring.say()

@@ -41,8 +41,8 @@ class Observer(Protocol):
         """Training begins, or goes on."""
         ...
 
-    def not_started(self, error: Exception) -> None:
-        """The start has failed with `error`; nothing else follows."""
+    def not_started(self, error: BaseException) -> None:
+        """The start has failed with `error`, or was ended by it: a signal, Ctrl-C. Nothing else follows."""
         ...
 
     def saved(self, save: Saved) -> None:
@@ -71,7 +71,7 @@ class Nobody:
     def started(self, report: ResumeReport) -> None:
         """Do nothing."""
 
-    def not_started(self, error: Exception) -> None:
+    def not_started(self, error: BaseException) -> None:
         """Do nothing."""
 
     def saved(self, save: Saved) -> None:

@@ -35,6 +35,7 @@ class Opening:
         *,
         segment: int,
         rebuilder: Rebuilder | None,
+        trial: WarmUpTrial | None,
         process: Process,
     ) -> None:
         self._source = source
@@ -42,6 +43,7 @@ class Opening:
         self._world = world
         self._segment = segment
         self._rebuilder = rebuilder
+        self._trial = trial
         self._process = process
         self._traces = Traces(known=False)
 
@@ -62,7 +64,6 @@ class Opening:
         run: Seat,
         *,
         origin: Origin | None,
-        trial: WarmUpTrial | None,
         mirroring: Mirroring | None,
     ) -> Resumption:
         """Bring the live objects to where the run goes on. Raises as `CheckpointEngine.resume` does."""
@@ -70,7 +71,7 @@ class Opening:
             return clone(origin, self._source, self._settings, self._world, segment=self._segment)
         return find_start(
             repository, run, self._source, self._settings, self._world,
-            segment=self._segment, rebuilder=self._rebuilder, traces=self._traces, trial=trial,
+            segment=self._segment, rebuilder=self._rebuilder, traces=self._traces, trial=self._trial,
             mirroring=mirroring,
         )  # fmt: skip
 

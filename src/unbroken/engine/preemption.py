@@ -5,17 +5,25 @@ first signal  while restoring   ends at once, with nothing to save
               while training    a save is asked for: what is held is written at once, else the next clean point is saved
               while closing     what is being saved is finished
 grace over    no clean point    ends with the checkpoint that there is, and says so
+              while closing     the mirror is left
+grace over    while closing     the process ends with what is committed, whatever it waits for, and says so
+a second time
 ```
 
 Invariants: whoever takes `_turn` decides how the process ends, the training at a clean point or the watcher when the
-grace is over, and never both; a signal handler waits for nothing, takes no lock and, while training, raises only once
-the watcher has decided, or at the second Ctrl-C, and never inside a save.
+grace is over, and never both; nothing that comes after the first signal waits without a bound, a restore and the end of
+the process as little as the training; a signal handler waits for nothing that the code it has interrupted would have to do
+or let go first, and raises, while training, only once the watcher has decided, or at the second Ctrl-C, and never while a
+save is being begun.
 
-Not promised: that a process ends by an exception while it is inside of one long call into C; `LAST` seconds after the
-grace it is ended from outside of Python's order, without `atexit` and `finally`. That it ends at all where that call keeps
-Python's lock (the GIL): no code of ours runs then, and only SIGKILL is left. That a library which swallows
-SystemExit is left before the next clean point. Of several trainings at once in one process, more than the one that
-comes to a clean point first.
+What a handler does wait for: the disk, where it has what was held written (it puts the save on record), and whoever reads
+standard error. The locks that it takes are held by nobody but a thread beside, for as long as `threading.Event` needs them.
+
+Not promised: that a signal is heard while the main thread is inside of one call into C: Python calls handlers only after it.
+One that was heard before ends such a call `LAST` seconds after the grace, from outside of Python's order, without `atexit`
+and `finally`; but where the call keeps Python's lock (the GIL) no code of ours runs, and only SIGKILL is left. That a
+library which swallows SystemExit is left before the next clean point. Of several trainings at once in one process, more
+than the one that comes to a clean point first.
 """
 
 from __future__ import annotations
@@ -76,6 +84,12 @@ class Preemption:
         self._phase = _Phase.IDLE
         self._until = 0.0
         """When its grace is over."""
+        self._last = 0.0
+        """When nothing is waited for any more, what is being written included."""
+        self._hurried = False
+        """Whether a person has asked once more while the run was being given back."""
+        self._is_bounded = False
+        """Whether the end of this process has somebody who sees to it that it comes."""
         self._number = 0
         self._request: SaveRequest | None = None
         self._turn = deque((True,))
@@ -103,21 +117,25 @@ class Preemption:
 
     def left(self) -> float | None:
         """Return how many seconds of the grace are left; None if nothing has told this process to end."""
+        if self._hurried:
+            return 0.0
         return max(self._until - time.monotonic(), 0.0) if self.told else None
 
     @contextmanager
     def restoring(self) -> Generator[None]:
-        """Listen from here on. What comes before the training begins ends the process at once."""
+        """Listen from here on. What comes before the training begins ends the process at once. Where that or anything
+        else is raised, `remove` is still to be called."""
+        self._turn, self._gone = (
+            deque((True,)),
+            False,
+        )  # of a start that was refused there may be a second one
+        self._settled.clear()
         self._phase = _Phase.RESTORING
         signals.listen(self._settings.signals, self._caught)
-        try:
-            yield
-            self._phase = _Phase.TRAINING
-        except BaseException:
-            self.remove()
-            raise
+        yield
         if self.told:
             raise self.exit()  # something has swallowed it
+        self._phase = _Phase.TRAINING
 
     def remove(self) -> None:
         """Give the signals back. May be called twice."""
@@ -129,9 +147,11 @@ class Preemption:
         signals.forget(self._caught, linger=self._grace + LAST if lingers else 0.0)
 
     def closing(self) -> None:
-        """The run is being given back: from here on a signal is only noted."""
+        """The run is being given back: from here on a signal raises nothing, and only bounds what is waited for."""
         self._phase = _Phase.CLOSING
         self.claim()
+        if self.told and not self._gone:
+            self._bound()
 
     def heard_from(self, who: str) -> None:
         """Another has heard of it, and ends the process: `who` is a signal of which a framework knows, or a rank."""
@@ -153,6 +173,9 @@ class Preemption:
     @contextmanager
     def shielded(self) -> Generator[None]:
         """Nothing is raised by a signal in here, but at the end."""
+        if threading.get_ident() != threading.main_thread().ident:
+            yield  # where no signal raises anything
+            return
         self._inside += 1
         try:
             yield
@@ -172,6 +195,7 @@ class Preemption:
         self.heard_from("rank 0")  # where this one of several was not told, that one was
         if not self.claim():
             return
+        self._bound()
         needed = needed and not self._is_granted
         lost: UnbrokenError | None = None
         for attempt in range(2):
@@ -211,6 +235,7 @@ class Preemption:
         )
 
     def _raised(self) -> BaseException:
+        self.claim()
         self._is_out = True
         return KeyboardInterrupt() if self._interrupts > 1 else self.exit()
 
@@ -222,12 +247,15 @@ class Preemption:
         self._tell(name)
         if phase in (_Phase.IDLE, _Phase.CLOSING):
             self._heard = True
+            self._caught_closing(first=first, again=number == signal.SIGINT and self._interrupts > 1)
             return
         if first:
             self._number = number
             if phase is _Phase.TRAINING:
                 self._begin()
-            elif self._inside:
+                return
+            self._bound()
+            if self._inside:
                 self._put_off = True
             else:
                 raise self.exit()
@@ -235,23 +263,63 @@ class Preemption:
             if self._inside:
                 self._put_off = True
             else:
-                self.claim()
                 raise self._raised()
+
+    def _caught_closing(self, *, first: bool, again: bool) -> None:
+        if first:
+            more = "; once more waits only a little longer" if self.told == "SIGINT" else ""
+            self._say(f"{self.told}: finishes what is being saved, and ends{more}.")
+            self._bound()
+        elif again and not self._hurried:
+            # The mirror first: what is being written gets a little time of its own.
+            self._last = min(self._last, time.monotonic() + LAST)
+            self._hurried = True
 
     def _tell(self, who: str) -> None:
         if not self.told:
             self._until = time.monotonic() + self._grace
+            self._last = self._until + max(self._grace, LAST)
             self.told = who
 
     def _begin(self) -> None:
         self._request = SaveRequest(self.note)
-        self._requests.ask(self._request)
+        with self.shielded():  # a second Ctrl-C in here would destroy the save that the first one has begun
+            self._requests.ask(self._request)
         again = "; once more ends at once" if self.told == "SIGINT" else ""
         self._say(f"{self.told}: saves at the next clean point, and ends{again}.")
-        try:
-            _thread.start_new_thread(self._watch, ())
-        except RuntimeError:
-            return  # no more threads to be had: the end comes at the next clean point, whenever that is
+        self._beside(self._watch)  # without it the end comes at the next clean point, whenever that is
+
+    @staticmethod
+    def _beside(work: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # no more threads to be had
+            _thread.start_new_thread(work, ())
+
+    def _bound(self) -> None:
+        """From here on the process ends, or gives everything back, or is ended."""
+        if not self._is_bounded:
+            self._is_bounded = True
+            self._beside(self._await_end)
+
+    def _await_end(self) -> None:
+        while not self._gone:
+            if time.monotonic() < self._last:
+                time.sleep(_GLANCE)
+                continue
+            with self._watcher:
+                if not self._gone:
+                    self._say(
+                        f"{self.told}: what the process waits for has not come within twice the grace: it ends with the"
+                        " checkpoints that there are."
+                        if not self._hurried
+                        else f"{self.told}: what is being written is left: the process ends with the checkpoints that"
+                        " there are."
+                    )
+                    os._exit(self._status)
+        self._is_bounded = False
+
+    @property
+    def _status(self) -> int:
+        return self._settings.exit_code if self.told != "SIGINT" else 128 + signal.SIGINT
 
     def _watch(self) -> None:
         """End the process where the training does not: as soon as what was held is durable, or when the grace is over.
@@ -288,9 +356,10 @@ class Preemption:
         last = time.monotonic() + LAST
         while not (self._heard or self._is_out) and not self._gone:
             time.sleep(_GLANCE)
-            if time.monotonic() >= last and not self._writer.busy:
+            now = time.monotonic()
+            if now >= last and (not self._writer.busy or now >= self._last):
                 # Nothing else can end it: it hangs in a call into C.
-                os._exit(self._settings.exit_code if self.told != "SIGINT" else 128 + signal.SIGINT)
+                os._exit(self._status)
 
     def _say(self, text: str) -> None:
         """Write to standard error below Python's own buffers, which the code under a handler may be filling."""

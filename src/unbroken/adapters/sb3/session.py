@@ -157,11 +157,11 @@ class Session:
         around = look_around(model, root, kept)
         source = self._source = TrainingSource(model, root, self._ours, around)
         interval, often = self._interval(root)
-        engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0))
+        warm_up = self._warm_up
+        trial = None if warm_up is None else WarmUpTrial(partial(warm_up, model), always=warm_up.always)
+        engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0), trial=trial)
         self._metrics = Metrics(model, root)
         wanted = model._total_timesteps
-        if self._warm_up is not None:
-            engine.trial = WarmUpTrial(partial(self._warm_up, model), always=self._warm_up.always)
         report = engine.resume(step=model.num_timesteps)
         self._engine = engine
         self._evaluations = Evaluations(model, root)

@@ -267,6 +267,23 @@ def test_a_mirror_where_the_run_itself_lies_is_refused(tmp_path: Path, where: st
     }[where]
     with pytest.raises(ConfigError, match="lies where the run itself does"):
         engine_of(Training(), root, mirror=mirror).resume()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_that_is_whole_is_refused_the_mirror_that_another_one_has_taken_over(
+    tmp_path: Path, mirror: Path
+) -> None:
+    train_with(tmp_path / "one", mirror, until=25, killed=False)
+    engine, _ = resumed(tmp_path / "two", until=31, mirror=mirror)
+    engine.close()
+    assert steps_of(tmp_path / "two")[-1] <= 25 < steps_of(tmp_path / "two")[0], "it went on from the mirror"
+    before = steps_of(mirror)
+    with pytest.raises(ConfigError, match="belongs to another run"):
+        engine_of(Training(), tmp_path / "one", mirror=mirror).resume()
+    assert steps_of(mirror) == before
+    engine = engine_of(Training(), tmp_path / "one")
+    assert engine.resume().step == 25, "the refusal has given the run back"
+    engine.close()
 
 
 def test_a_run_with_checkpoints_may_be_given_a_mirror_later(root: Path, mirror: Path) -> None:
@@ -325,7 +342,10 @@ def test_a_round_that_ends_its_thread_is_heard_and_nobody_waits_for_it(root: Pat
     mirroring = Mirroring(Settings(root=root, job="run", mirror=mirror), clock=clock)
     for _ in range(2):
         mirroring.soon()
+        thread = mirroring._thread
         mirroring.wait()
+        if thread is not None:
+            thread.join()  # what it has raised is heard in this test, and in no other
     assert mirroring.failures == {"SystemExit": 2}
     mirroring.close()
 

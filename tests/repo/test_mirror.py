@@ -94,6 +94,19 @@ def test_a_run_that_lost_everything_but_its_name_joins_what_its_mirror_holds(tmp
     assert steps(tmp_path / "mirror") == [20, 10]
 
 
+def test_a_run_that_takes_over_a_mirror_has_it_alone(tmp_path: Path) -> None:
+    save(tmp_path / "one", 10)
+    update(tmp_path / "one", tmp_path / "mirror")
+    Repository.open(tmp_path / "two", "run", create=True)
+    update(tmp_path / "two", tmp_path / "mirror")
+    save(tmp_path / "one", 15)
+    with pytest.raises(ConfigError, match="belongs to another run"):
+        update(tmp_path / "one", tmp_path / "mirror")
+    save(tmp_path / "two", 20)
+    update(tmp_path / "two", tmp_path / "mirror")
+    assert steps(tmp_path / "mirror") == [20, 10]
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["with a name", "without a name"])
 def test_two_runs_that_both_hold_checkpoints_are_never_joined(tmp_path: Path, named: bool) -> None:
     save(tmp_path / "one", 10)

@@ -74,6 +74,27 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
             jobs(path)
 
 
+def test_no_run_is_made_inside_of_another_one(tmp_path: Path) -> None:
+    with Repository.open(tmp_path / "runs", "outer", create=True).writer():
+        pass
+    (tmp_path / "link").symlink_to(tmp_path / "runs" / "outer")
+    before = sorted(tmp_path.rglob("*"))
+    for root in ("runs/outer", "runs/outer/steps", "runs/outer/new/newer", "link"):
+        with pytest.raises(ConfigError, match="would lie inside of the run"):
+            Repository.open(tmp_path / root, "inner", create=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    Repository.open(tmp_path / "runs", "beside", create=True)
+    Repository.open(tmp_path / "runs" / "more", "below", create=True)
+    assert jobs(tmp_path / "runs") == ["beside", "outer"]
+
+
+def test_a_run_that_lies_inside_of_another_one_already_goes_on(tmp_path: Path) -> None:
+    Repository.open(tmp_path / "runs" / "outer", "inner", create=True)
+    with Repository.open(tmp_path / "runs", "outer", create=True).writer():
+        pass
+    Repository.open(tmp_path / "runs" / "outer", "inner", create=True)
+
+
 def test_where_no_directory_can_be_made_another_is_asked_for() -> None:
     with pytest.raises(ConfigError, match="/proc/runs cannot be made") as caught:
         Repository.open("/proc/runs", "job", create=True)

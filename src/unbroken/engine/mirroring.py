@@ -111,13 +111,12 @@ class Mirroring:
         answers. One that is not there is made when the run has something to go there: see `take`.
 
         Raises:
-            ConfigError: it is another run's, or lies where the run does.
+            ConfigError: it is another run's.
             RunBusy: another process writes to it.
         """
         if not settings.mirror:
             return None
         mirroring = cls(settings)
-        mirrors.check_apart(os.fspath(settings.root), mirroring.root, settings.job)
         mirroring.take(anew=False)
         return mirroring
 

@@ -27,7 +27,7 @@ from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.names import check_job
 from unbroken.repo.retention import Best
-from unbroken.repo.roots import DirectoryRoot, Root, is_url, root_of
+from unbroken.repo.roots import DirectoryRoot, Root, check_apart, is_url, root_of
 from unbroken.state.shared import unsupported
 
 Resume: TypeAlias = "Literal['auto', 'must', 'never', 'best'] | int"
@@ -138,7 +138,7 @@ class Settings:
         if self.mirror == NONE:
             object.__setattr__(self, "mirror", "")
         elif self.mirror != "":
-            root_of(self.mirror, name="mirror")
+            check_apart(self.root, self.mirror, self.job)
         if isinstance(self.allow_changed, str):
             raise ConfigError(
                 f"allow_changed must be a set of names, not {shown(self.allow_changed)}.",
@@ -333,10 +333,11 @@ def _checked_signals(names: object) -> tuple[str, ...]:
 
 
 def _checked_names(names: object) -> frozenset[str]:
+    wrong = names
     given = cast("Collection[object]", names) if isinstance(names, Collection) else ()
     if not isinstance(names, Collection) or not all(isinstance(name, str) for name in given):
         raise ConfigError(
-            f"allow_changed must be a set of names, not {shown(cast('object', names))}.",
+            f"allow_changed must be a set of names, not {shown(wrong)}.",
             hint='Write allow_changed={"n_envs"}.',
         )
     return frozenset(map(str, given))

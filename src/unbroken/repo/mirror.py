@@ -16,7 +16,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from unbroken.errors import (
     ConfigError,
@@ -201,24 +200,11 @@ def bring_back(
     return done
 
 
-def check_apart(root: str, mirror: str, job: str) -> None:
-    """Raise ConfigError where a run and its mirror would be the same place, or one inside the other."""
-    one, other = root_of(root), root_of(mirror, name="mirror")
-    inside = one.run(job) == other.run(job)
-    if isinstance(one, DirectoryRoot) and isinstance(other, DirectoryRoot):
-        here, there = Path(one.run(job)).resolve(), Path(other.run(job)).resolve()
-        inside = here == there or here in there.parents or there in here.parents
-    if inside:
-        raise ConfigError(
-            f"The mirror {other.run(job)} lies where the run itself does.",
-            hint="Give a directory on another disk, or a bucket.",
-        )
-
-
 def _common_name(source: Repository, target: Repository, root: str) -> str:
     """Return the name that a run and its mirror have, empty if they have none yet.
 
-    A name without a checkpoint binds nobody: a place that holds none takes the name of the other.
+    A name without a checkpoint binds nobody: a mirror that holds none takes the name of the run. A run that holds none
+    takes the mirror from whoever had it, so it needs a new one: an empty name, too.
 
     Raises:
         ConfigError: the mirror is another run's.
@@ -226,7 +212,9 @@ def _common_name(source: Repository, target: Repository, root: str) -> str:
     here, there = _name_of(source), _name_of(target)
     if not (here and here == there):
         if not _holds(source):
-            return there or here
+            # Whoever takes over what the mirror holds takes the mirror. The run that it was the mirror of may be whole
+            # somewhere: under another name it is refused there, and two runs never write into one mirror by turns.
+            return "" if _holds(target) else there or here
         if not _holds(target):
             return here or there
         akin = bool({facts(c) for c in source.commits()} & {facts(c) for c in target.commits()})

@@ -65,6 +65,8 @@ class Repository:
         """
         names.check_job(job)
         place = root_of(root)
+        if create:
+            place.check_new(job)
         try:
             return cls.over(place.store(job), job, create=create, where=place.text)
         except StoreUnavailable as error:

@@ -60,6 +60,10 @@ class Root(ABC):
     def jobs(self) -> list[str]:
         """Return the names of the runs, sorted; none where nothing is there."""
 
+    @abstractmethod
+    def check_new(self, job: str) -> None:
+        """Raise ConfigError where a run that is not there yet would come to lie inside of another run."""
+
     def run(self, job: str) -> str:
         """Return where the run `job` lies, as a person writes it."""
         return f"{self.text.rstrip('/')}/{job}"
@@ -80,6 +84,19 @@ class DirectoryRoot(Root):
     def name(self) -> str:
         """The directory's name."""
         return self.path.name
+
+    def check_new(self, job: str) -> None:
+        """Raise ConfigError where a run that is not there yet would come to lie inside of another run: whoever deletes
+        or copies that one would take this one for a part of it."""
+        if os.path.lexists(self.path / job / layout.FORMAT):
+            return
+        here = Path(os.path.realpath(self.path))
+        for folder in (here, *here.parents):
+            if os.path.isfile(folder / layout.FORMAT) and os.path.isdir(folder / layout.EPOCHS):
+                raise ConfigError(
+                    f"{self.run(job)} would lie inside of the run {folder}.",
+                    hint=f"Give {folder.parent} or another directory as root.",
+                )
 
     def store(self, job: str) -> LocalStore:
         """Return the store in the run's directory."""
@@ -112,6 +129,9 @@ class BucketRoot(Root):
         """The last part of the prefix; the bucket's name where there is none."""
         return unquote(self.url.rpartition("/")[2])
 
+    def check_new(self, job: str) -> None:
+        """Look at nothing: it would be a request for every part of the prefix, at every start."""
+
     def store(self, job: str) -> HintedStore:
         """Return the store below the run's prefix; its hints lie on this machine."""
         here = state_directory() / f"{job}-{digest_of(self.run(job).encode())[-16:]}"
@@ -138,9 +158,10 @@ def root_of(root: object, *, name: str = "root") -> Root:
     Raises:
         ConfigError: it can be none.
     """
+    given = root
     if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
         raise ConfigError(
-            f"{name} must be a directory or a URL, not {shown(cast('object', root))}.",
+            f"{name} must be a directory or a URL, not {shown(given)}.",
             hint=f'For example {name}="runs/dqn" or {name}="s3://bucket/dqn".',
         )
     text: object = os.fspath(cast("str | os.PathLike[str]", root))
@@ -153,6 +174,20 @@ def root_of(root: object, *, name: str = "root") -> Root:
     if text.startswith("file:///"):
         return DirectoryRoot(_absolute(unquote(text.removeprefix("file://")), name=name))
     return BucketRoot(_usable_url(text, name=name))
+
+
+def check_apart(root: object, mirror: object, job: str) -> None:
+    """Raise ConfigError where a run and its mirror would be the same place, or one inside the other."""
+    one, other = root_of(root), root_of(mirror, name="mirror")
+    inside = one.run(job) == other.run(job)
+    if isinstance(one, DirectoryRoot) and isinstance(other, DirectoryRoot):
+        here, there = Path(one.run(job)).resolve(), Path(other.run(job)).resolve()
+        inside = here == there or here in there.parents or there in here.parents
+    if inside:
+        raise ConfigError(
+            f"The mirror {other.run(job)} lies where the run itself does.",
+            hint="Give a directory on another disk, or a bucket.",
+        )
 
 
 def is_url(text: str) -> bool:

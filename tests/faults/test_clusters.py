@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from unbroken.repo import keys
 from unbroken.repo.repository import Repository
 
 HERE = Path(__file__).parents[2]
@@ -151,7 +152,7 @@ def test_the_job_of_kubernetes_leaves_time_for_the_save_and_starts_again_after_i
     job: Any = yaml.safe_load((KUBERNETES / "job.yaml").read_text())
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    environment = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
     assert pod["terminationGracePeriodSeconds"] >= 2 * float(environment["UNBROKEN_GRACE"])
     assert pod["restartPolicy"] == "Never", "which a policy for failures demands"
     first = job["spec"]["podFailurePolicy"]["rules"][0]
@@ -162,3 +163,6 @@ def test_the_job_of_kubernetes_leaves_time_for_the_save_and_starts_again_after_i
     assert container["command"][0] == "python", "a shell as process 1 would keep the signal"
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert any(environment["UNBROKEN_ROOT"].startswith(f"{mount}/") for mount in mounts)
+    (key,) = (entry for entry in container["env"] if entry["name"] == keys.VARIABLE)
+    secret = key["valueFrom"]["secretKeyRef"]
+    assert secret["optional"] is True, "runs without pickled parts need none"

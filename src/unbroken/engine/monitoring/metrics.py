@@ -104,7 +104,7 @@ class Metrics:
         except ImportError:
             raise ConfigError(
                 "Metrics need the library prometheus-client, which is not installed.",
-                hint="Run: pip install 'unbroken[metrics]'",
+                hint='In a checkout of Unbroken run: pip install ".[metrics]"',
             ) from None
         self.registry: CollectorRegistry = prometheus.CollectorRegistry()
         self._job = job

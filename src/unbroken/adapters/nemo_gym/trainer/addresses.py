@@ -54,7 +54,8 @@ def config_at(address: str) -> Mapping[str, Any]:
         yaml = importlib.import_module("yaml")  # ships no types
     except ImportError as error:
         raise ConfigError(
-            "Reading the head server's configuration needs PyYAML.", hint="pip install 'unbroken[nemo-gym]'"
+            "Reading the head server's configuration needs PyYAML.",
+            hint='In a checkout of Unbroken run: pip install ".[nemo-gym]"',
         ) from error
     url = f"{address.rstrip('/')}{GLOBAL_CONFIG}"
     try:

@@ -42,7 +42,8 @@ def http() -> ModuleType:
         import httpx
     except ImportError as error:
         raise ConfigError(
-            "Talking to servers of NeMo Gym needs httpx.", hint="pip install 'unbroken[nemo-gym]'"
+            "Talking to servers of NeMo Gym needs httpx.",
+            hint='In a checkout of Unbroken run: pip install ".[nemo-gym]"',
         ) from error
     logging.getLogger("httpx").addFilter(_not_ours)
     return httpx

@@ -23,7 +23,7 @@ from tests.engine.training import Training, engine_of, train
 from tests.faults.test_journal import came_to, killed_and_spoilt, last_start
 from tests.repo.states import meta, snapshot
 from unbroken.engine.mirroring import MirrorWarning
-from unbroken.errors import NoUsableCheckpoint
+from unbroken.errors import NoUsableCheckpoint, Untrusted
 from unbroken.repo.repository import Repository
 from unbroken.types import Step
 
@@ -328,6 +328,22 @@ def test_from_which_step_of_the_mirror_a_start_goes_on_is_told(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MirrorWarning)  # the damaged one cannot be copied
         engine.close()
+
+
+def test_a_key_that_the_mirror_needs_is_asked_for_where_a_start_would_stop(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNBROKEN_KEY", "the key of somebody else")
+    with Repository.open(tmp_path / "second", "run", create=True).writer() as writer:
+        writer.write(snapshot(step=5), meta(5))
+        writer.write(snapshot(step=10, opaque=True), meta(10))
+    monkeypatch.setenv("UNBROKEN_KEY", "the key of the one who starts")
+    answer = unbroken("doctor", root / "run", "--mirror", tmp_path / "second", cwd=tmp_path)
+    assert (answer.code, "would stop: it holds pickled parts" in answer.out) == (1, True)
+    with pytest.raises(Untrusted, match="step 10"):
+        engine_of(Training(), root, mirror=tmp_path / "second").resume()
+    trusting = unbroken("doctor", root / "run", "--mirror", tmp_path / "second", "--trust", cwd=tmp_path)
+    assert (trusting.code, "would go on at step 10" in trusting.out) == (0, True)
 
 
 def test_a_run_that_is_nowhere_is_no_run(root: Path, tmp_path: Path) -> None:

@@ -419,3 +419,19 @@ def test_a_run_that_is_lost_stops_where_a_key_is_missing_for_the_newest_in_its_m
     with pytest.raises(Untrusted, match=r"cannot give back what is lost: .*step 10") as raised:
         engine_of(Training(), root, mirror=mirror).resume()
     assert "UNBROKEN_KEY" in raised.value.hint
+    assert steps_of(root) == [], "else the next start would go on from the older one"
+
+
+def test_a_copy_back_that_was_cut_short_is_finished_by_the_next_start(root: Path, mirror: Path) -> None:
+    train_with(root, mirror, until=37)
+    shutil.rmtree(root)
+    oldest = Repository.open(mirror, "run").commits()[-1]
+    first = Repository.open(root, "run", create=True)
+    with first.writer() as writer:
+        mirrors.bring_back(str(mirror), first, writer, [oldest])
+    assert steps_of(root) == [10]
+    engine, training = resumed(root, until=60, mirror=mirror)
+    assert f"from the mirror {mirror / 'run'}: step 20, 30" in repository(root).history()[-1].reasons
+    engine.close()
+    assert training.digest() == undisturbed(60)
+    assert mirrored(mirror)[0] == 50

@@ -58,17 +58,20 @@ def test_a_damaged_checkpoint_costs_the_mirror_no_other(tmp_path: Path) -> None:
     assert steps(tmp_path / "mirror") == [20]
 
 
-def test_what_another_key_has_signed_is_not_brought_back_and_the_others_are(
-    mixed: Path, tmp_path: Path
+@pytest.mark.parametrize("trusts", [False, True])
+def test_what_another_key_has_signed_is_brought_back_only_unsigned_to_whom_trusts_it(
+    mixed: Path, tmp_path: Path, trusts: bool
 ) -> None:
     new = Repository.open(tmp_path / "new", "run", create=True)
     (tmp_path / "mirror").mkdir()
     mixed.joinpath("run").rename(tmp_path / "mirror" / "run")
     wanted = Repository.open(tmp_path / "mirror", "run").commits()[::-1]
     with new.writer() as writer:
-        done = bring_back(str(tmp_path / "mirror"), new, writer, wanted)
-    assert [isinstance(one, Lost) for one in done] == [True, False]
-    assert steps(tmp_path / "new") == [20]
+        done = bring_back(str(tmp_path / "mirror"), new, writer, wanted, unsigned=trusts)
+    assert [isinstance(one, Lost) for one in done] == [not trusts, False]
+    assert steps(tmp_path / "new") == ([20, 10] if trusts else [20])
+    manifests = [new.manifest(commit) for commit in new.commits()]
+    assert all(manifest.signature is None for manifest in manifests)
 
 
 def test_a_mirror_that_is_taken_for_a_run_without_a_checkpoint_gets_no_name(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from unbroken.engine.mirroring import (
     lost_before,
     mirror_contents,
     named_step,
+    newer_than,
     wants_mirror,
     with_loss,
 )
@@ -41,7 +42,7 @@ from unbroken.errors import CorruptObject, ObjectMissing, Rejected, UnbrokenErro
 from unbroken.format.records import Commit
 from unbroken.repo import journal
 from unbroken.repo.lock import await_companion, read_lease
-from unbroken.repo.mirror import Contents
+from unbroken.repo.mirror import Contents, is_foreign
 from unbroken.repo.process import Process, named_in
 from unbroken.repo.pruning import plan_prune
 from unbroken.repo.repository import Repository
@@ -176,7 +177,7 @@ class _Look:
         self,
         repository: Repository,
         settings: Settings,
-        every: Collection[Commit],
+        every: list[Commit],
         commits: Collection[Commit],
         segment: int,
         mirror: Contents | None,
@@ -228,14 +229,29 @@ class _Look:
     def ask(self, attempt: Attempt | None, evidence: Evidence) -> Evidence | None:
         """Return the evidence with what the mirror would give, if it would be asked."""
         mirror = self._mirror
-        if self.asked or mirror is None or not wants_mirror(attempt, evidence, self._wish, self._every):
+        if self.asked or mirror is None:
             return None
-        lost = lost_before(attempt, evidence)
+        step = named_step(self._wish)
+        if wants_mirror(attempt, evidence, self._wish, self._every):
+            lost = lost_before(attempt, evidence)
+        elif (
+            self._wish.resume == "never"
+            or step is not None
+            or not (lost := newer_than(self._every, mirror.commits))
+        ):
+            return None
         self.asked, self.alone = True, lost is None
-        wanted = lendable(mirror.commits, step=named_step(self._wish), lost=lost)
+        wanted = lendable(mirror.commits, step=step, lost=lost)
         if not wanted:
             return None
-        there = Repository.open(os.fspath(self._settings.mirror), self._settings.job)
+        root = os.fspath(self._settings.mirror)
+        there = Repository.open(root, self._settings.job)
+        if not self._settings.trust:  # the newest of all stops the start where nothing else is left
+            wanted = [
+                one
+                for one in wanted
+                if (self.alone and one is wanted[-1]) or not is_foreign(root, there.job, one)
+            ]
         newest = max((commit.sequence for commit in self._every), default=Sequence(0))
         came = [structs.replace(one, sequence=Sequence(newest + 1 + n)) for n, one in enumerate(wanted)]
         self.lent = {new.sequence: (there, old) for new, old in zip(came, wanted, strict=True)}
@@ -248,7 +264,11 @@ def _base(repository: Repository, commits: Collection[Commit]) -> Commit | None:
         try:
             record, component = journal.read(repository.store, commit)
             names = {entry.component for entry in repository.manifest(commit).documents.values()}
-            if record.problem or not commit.good or repository.verify(commit, names - {component.name}):
+            if (
+                record.problem
+                or not commit.good
+                or repository.verify(commit, names - {component.name}, births=False)
+            ):
                 continue
         except (CorruptObject, ObjectMissing, UnsupportedFormat):
             continue
@@ -286,7 +306,7 @@ def _problem(
 ) -> tuple[str, str]:
     """Return why a checkpoint is damaged, or why it would be rejected."""
     try:
-        faults = repository.verify(commit)
+        faults = repository.verify(commit, births=False)
         if faults:
             return faults[0].problem, ""
         meta = repository.meta(commit)

@@ -14,10 +14,9 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.recovery import Attempt, Evidence, Tier, Wish
@@ -176,17 +175,22 @@ class Mirroring:
     ) -> Lent:
         there = mirrors.contents(self.root, self._settings.job)
         wanted = lendable(there.commits, step=step, lost=lost)
+        trusts = bool(self._settings.trust)
+        if (
+            wanted
+            and lost is None
+            and not trusts
+            and mirrors.is_foreign(self.root, self._settings.job, wanted[-1])
+        ):
+            # Before anything is copied: an older one would only hide that a key is missing, now or at the next start.
+            raise Untrusted(
+                f"The mirror {self.where} cannot give back what is lost: its newest checkpoint, of step"
+                f" {wanted[-1].step:,}, holds pickled parts that are signed with another key.",
+                hint="Set UNBROKEN_KEY to the key of its writer, or trust=True if you trust its origin.",
+            )
         for commit in repository.commits() if wanted else ():
             repository.verify(commit)  # so that every damaged blob is known, and written anew
-        done = mirrors.bring_back(self.root, repository, writer, wanted)
-        newest = done[-1] if done else None
-        if lost is None and isinstance(newest, Lost) and isinstance(newest.error, Untrusted):
-            # An older one would only hide that a key is missing.
-            raise Untrusted(
-                f"The mirror {self.where} cannot give back what is lost: {newest.error.message}",
-                hint=newest.error.hint,
-                places=newest.error.places,
-            ) from newest.error
+        done = mirrors.bring_back(self.root, repository, writer, wanted, unsigned=trusts)
         problems = tuple(
             f"commit {one.commit.sequence} of the mirror {self.where}: {one.error.message}"
             for one in done
@@ -211,6 +215,15 @@ class Mirroring:
                 reasons=problems,
             )
         return Lent(where=self.where, empty=empty, problems=problems)
+
+    def newer(self, repository: Repository) -> list[Commit]:
+        """Return what a copy back that was cut short has left in the mirror; see `newer_than`."""
+        commits = repository.commits()
+        try:
+            there = mirrors.contents(self.root, self._settings.job).commits if commits else ()
+        except UnbrokenError:
+            return []  # what is here can be used, and the next round says what is wrong there
+        return newer_than(commits, there)
 
     def soon(self) -> None:
         """Bring the mirror up to date in the background. Returns at once and raises nothing."""
@@ -339,10 +352,40 @@ class RoundLeft(UnbrokenError):
     """The last round had not ended when the process had to. The next start of the run brings the mirror up to date."""
 
 
-class Lend(Protocol):
-    """See `Mirroring.bring_back`."""
+@dataclass(frozen=True, slots=True)
+class Lend:
+    """What a start may have of its mirror: the `writer` is that of the first place."""
 
-    def __call__(self, *, step: int | None, lost: Collection[Commit] | None) -> Lent: ...
+    mirroring: Mirroring
+    repository: Repository
+    writer: RunWriter
+
+    def wanted(
+        self, attempt: Attempt | None, evidence: Evidence, wish: Wish
+    ) -> tuple[int | None, list[Commit] | None] | None:
+        """Return the arguments `step` and `lost` of `Mirroring.bring_back`; None if the mirror has no better."""
+        if wants_mirror(attempt, evidence, wish, self.repository.commits()):
+            return named_step(wish), lost_before(attempt, evidence)
+        newer = (
+            []
+            if wish.resume == "never" or named_step(wish) is not None
+            else self.mirroring.newer(self.repository)
+        )
+        return (None, newer) if newer else None
+
+    def bring_back(self, step: int | None, lost: Collection[Commit] | None) -> Lent:
+        """See `Mirroring.bring_back`."""
+        return self.mirroring.bring_back(self.repository, self.writer, step=step, lost=lost)
+
+
+def newer_than(commits: Sequence[Commit], there: Sequence[Commit]) -> list[Commit]:
+    """Return what a mirror has beyond the newest of these `commits`, both newest first.
+
+    Nothing, unless that newest one is in the mirror, and not as its newest: a mirror only follows, so it is ahead only
+    where the first place was taken back, or a copy back was cut short.
+    """
+    places = [number for number, one in enumerate(there) if commits and facts(one) == facts(commits[0])]
+    return list(there[: places[0]]) if places else []
 
 
 def lendable(there: Collection[Commit], *, step: int | None, lost: Collection[Commit] | None) -> list[Commit]:

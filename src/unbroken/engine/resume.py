@@ -19,7 +19,7 @@ from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, wi
 from unbroken.engine.guards.counters import check_records, check_state
 from unbroken.engine.guards.finite import check_finite
 from unbroken.engine.guards.warm_up import WarmUpTrial, check_same
-from unbroken.engine.mirroring import Lend, Lent, lost_before, named_step, wants_mirror, with_loss
+from unbroken.engine.mirroring import Lend, Lent, named_step, with_loss
 from unbroken.engine.rebuild import NOT_KEPT, trust_in
 from unbroken.engine.recovery import (
     Attempt,
@@ -227,9 +227,10 @@ def resume_run(
             raise
 
     def ask(attempt: Attempt | None, evidence: Evidence) -> Evidence | None:
-        if lend is None or lent or not wants_mirror(attempt, evidence, wish, repository.commits()):
+        wanted = None if lend is None or lent else lend.wanted(attempt, evidence, wish)
+        if lend is None or wanted is None:
             return None
-        lent.append(lend(step=named_step(wish), lost=lost_before(attempt, evidence)))
+        lent.append(lend.bring_back(*wanted))
         return replace(evidence, commits=of_segment(repository.commits(), segment))
 
     found = search(evidence, wish, where=settings.where, look=look, ask=ask)

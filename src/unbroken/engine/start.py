@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from functools import partial
 
 from unbroken.engine import fingerprint
 from unbroken.engine.council import Member
@@ -12,7 +11,7 @@ from unbroken.engine.dispatch import Facts
 from unbroken.engine.faults import Traces
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import NOT_FINITE
-from unbroken.engine.mirroring import Mirroring
+from unbroken.engine.mirroring import Lend, Mirroring
 from unbroken.engine.rebuild import rebuilder_of
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.resume import Resumption, follow_run, resume_run
@@ -70,7 +69,7 @@ def find_start(
         rebuilder = rebuilder if world is None else None
         rebuilder = rebuilder or rebuilder_of(repository, source, settings, world, segment=segment)
         council = voice_of(seat)
-        lend = None if mirroring is None else partial(mirroring.bring_back, repository, seat)
+        lend = None if mirroring is None else Lend(mirroring, repository, seat)
         try:
             found = resume_run(
                 repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,

@@ -111,18 +111,20 @@ def copy(
     writer: RunWriter,
     *,
     anew: bool = False,
+    unsigned: bool = False,
 ) -> Iterator[Copied]:
     """Copy checkpoints in this order; yield each when it is committed. `writer` is that of the target.
 
     One that the source deletes before it is copied is passed over. `anew`: what the target holds of a checkpoint
-    is not trusted, and it becomes another commit there; blobs known to be damaged are replaced.
+    is not trusted, and it becomes another commit there; blobs known to be damaged are replaced. `unsigned`: one that
+    another key has signed is copied without any signature.
 
     Raises:
         CorruptObject: a part of one is damaged or missing; those before it are copied.
         Untrusted: one holds pickled parts that are signed with another key than ours.
         StoreError: the target could not be written, or the source not be read.
     """
-    copier = _Copier(source, target, writer, anew=anew)
+    copier = _Copier(source, target, writer, anew=anew, unsigned=unsigned)
     for commit in commits:
         copied = copier.copy(commit)
         if copied is not None:
@@ -154,9 +156,16 @@ class _Copier:
     """Copies one checkpoint after the other; what they share is looked up once."""
 
     def __init__(
-        self, source: Repository, target: Repository, writer: RunWriter, *, anew: bool = False
+        self,
+        source: Repository,
+        target: Repository,
+        writer: RunWriter,
+        *,
+        anew: bool = False,
+        unsigned: bool = False,
     ) -> None:
         self._anew = anew
+        self._unsigned = unsigned
         self._source = source
         self._target = target
         self._writer = writer
@@ -182,7 +191,15 @@ class _Copier:
         there = None if self._anew else _find(self._target, commit, manifest)
         if there is not None:
             return Copied(commit, there, 0, was_there=True)
-        sign = _may_sign(source, commit, manifest)
+        foreign = is_foreign(source, commit)
+        if foreign and not self._unsigned:
+            raise Untrusted(
+                f"The checkpoint of step {commit.step} holds pickled parts that are signed with another key.",
+                hint="Set UNBROKEN_KEY to the key of its writer: the copy is signed with it again.",
+                places=manifest.opaque,
+            )
+        # Our key vouches for pickled parts only where it has done so before.
+        sign = bool(manifest.opaque) and manifest.signature is not None and not foreign
         meta = msgspec.structs.replace(source.meta(commit), job=self._target.job)
         births = {commit.birth, *(part.birth for part in manifest.ranks)}
         for name in map(Digest, sorted(births - {""})):
@@ -226,17 +243,12 @@ def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | No
     return None
 
 
-def _may_sign(source: Repository, commit: Commit, manifest: Manifest) -> bool:
-    """Whether our key may vouch for the pickled parts of a checkpoint: only where it has done so before."""
+def is_foreign(repository: Repository, commit: Commit) -> bool:
+    """Whether a checkpoint holds pickled parts that are signed, and not with our key."""
+    manifest = repository.manifest(commit)
     if not manifest.opaque or manifest.signature is None:
         return False
-    if not source.signature_valid(commit):
-        raise Untrusted(
-            f"The checkpoint of step {commit.step} holds pickled parts that are signed with another key.",
-            hint="Set UNBROKEN_KEY to the key of its writer: the copy is signed with it again.",
-            places=manifest.opaque,
-        )
-    return True
+    return repository.signature_valid(commit) is not True
 
 
 def _object(store: ByteStore, key: str, digest: Digest) -> bytes:

@@ -181,9 +181,10 @@ def contents(root: str, job: str) -> Contents:
 
 
 def bring_back(
-    root: str, target: Repository, writer: RunWriter, wanted: Iterable[Commit]
+    root: str, target: Repository, writer: RunWriter, wanted: Iterable[Commit], *, unsigned: bool = False
 ) -> list[Copied | Lost]:
-    """Copy checkpoints of a mirror into the first place of its run, in this order. `writer` is that of `target`.
+    """Copy checkpoints of a mirror into the first place of its run, in this order. `writer` is that of `target`;
+    `unsigned` as for `copying.copy`.
 
     Raises:
         StoreError: one of the places failed.
@@ -194,10 +195,18 @@ def bring_back(
     source = Repository.open(root, target.job)
     for commit in commits:
         try:
-            done += copying.copy(source, [commit], target, writer, anew=True)
+            done += copying.copy(source, [commit], target, writer, anew=True, unsigned=unsigned)
         except OF_ONE as error:
             done.append(Lost(commit, error))
     return done
+
+
+def is_foreign(root: str, job: str, commit: Commit) -> bool:
+    """Whether a commit of a mirror holds pickled parts that are signed with another key than ours."""
+    try:
+        return copying.is_foreign(Repository.open(root, job), commit)
+    except (CorruptObject, ObjectMissing, UnsupportedFormat):
+        return False  # what is damaged is found when it is read
 
 
 def _common_name(source: Repository, target: Repository, root: str) -> str:

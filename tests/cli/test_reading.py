@@ -145,6 +145,28 @@ def test_ls_says_which_checkpoint_is_damaged(damaged: Path) -> None:
     assert all("good" in line for line in others)
 
 
+def test_what_is_no_file_is_told_beside_the_checkpoints_that_are_whole(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    run = tmp_path / "runs/tiny/tiny"
+    newest = max((run / "commits").iterdir())
+    newest.unlink()
+    newest.mkdir()
+    (document,) = (run / "steps").glob("step_000000000030-*/training_state.json")
+    document.unlink()
+    os.mkfifo(document)
+    listed = unbroken("ls", "runs", cwd=tmp_path)
+    assert listed.code == 0
+    assert sum("good" in line for line in listed.out.splitlines()) == 1
+    assert sum("damaged: " in line for line in listed.out.splitlines()) == 2
+    assert str(newest.name) in listed.out
+    answer = unbroken("verify", "runs", cwd=tmp_path)
+    assert answer.code == 1
+    assert answer.out.count("intact") == 1
+    assert "it is a named pipe" in answer.out
+    seen = unbroken("verify", "runs", "--json", cwd=tmp_path).json
+    assert [fault["key"] for fault in seen["broken"]] == [f"commits/{newest.name}"]
+
+
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "runs", tmp_path / "runs")
     (tmp_path / "runs/other").mkdir()

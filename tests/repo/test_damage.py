@@ -60,6 +60,12 @@ def assert_noticed(run: Path, path: Path, newest: Commit, older: Commit) -> None
     key = str(path.relative_to(run))
     repository = fresh(run)
     faults = repository.verify(newest)
+    if path.suffix == ".idx":
+        # The pack says the same: the damage is told and costs nothing.
+        assert faults == []
+        assert [fault.key for fault in repository.broken()] == [key]
+        assert same(repository.load(newest), snapshot(noise(3000, 1) + b"w" * 20_000, SHARED, step=1))
+        return
     assert key in {fault.key for fault in faults}, f"{key} is not named by {faults}"
     assert all(fault.problem for fault in faults)
     if key == layout.commit(newest.sequence):
@@ -93,7 +99,8 @@ def test_every_single_bit_of_a_small_pack_counts(part: str) -> None:
     store = MemoryStore()
     repository = Repository.over(store, "job", create=True)
     with repository.writer(compression=Compression(BlobCodec.GZIP)) as writer:
-        commit = writer.write(snapshot(b"w" * 200, b"b" * 200), meta(1))
+        state = snapshot(b"w" * 200, b"b" * 200)
+        commit = writer.write(state, meta(1))
     (key,) = [key for key in store.list("packs") if key.endswith(part)]
     data = store.get(key)
     assert len(data) < 1000
@@ -101,8 +108,13 @@ def test_every_single_bit_of_a_small_pack_counts(part: str) -> None:
         flipped = bytearray(data)
         flipped[position] ^= 1 << (position % 8)
         store.put(key, bytes(flipped))
+        damaged = Repository.over(store, "job")
+        if part == "idx":  # its pack says the same
+            assert same(damaged.load(commit), state)
+            assert [fault.key for fault in damaged.broken()] == [key]
+            continue
         with pytest.raises(CorruptObject):
-            Repository.over(store, "job").load(commit)
+            damaged.load(commit)
 
 
 CUTS: dict[str, Callable[[bytes], bytes]] = {

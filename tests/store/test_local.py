@@ -7,13 +7,21 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from unbroken.errors import ConfigError, ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
+from unbroken.errors import (
+    ConfigError,
+    ObjectBlocked,
+    ObjectMissing,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 from unbroken.store.base import (
     SupportsAppend,
     SupportsChildren,
@@ -21,6 +29,8 @@ from unbroken.store.base import (
     SupportsSweep,
     SupportsWords,
     append,
+    exists,
+    taken,
 )
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
@@ -437,6 +447,44 @@ def test_a_directory_in_the_place_of_an_object(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "pipe with a reader", "socket", "directory"])
+def test_what_is_no_object_is_named_replaced_and_no_line_goes_into_it(tmp_path: Path, kind: str) -> None:
+    outside, store = tmp_path / "outside", LocalStore(tmp_path / "root")
+    outside.write_bytes(b"secret")
+    store.put("beside", b"")
+    place = tmp_path / "root" / "k"
+    writes: list[Callable[[], object]] = [
+        lambda: store.put("k", b"line\n"),
+        lambda: store.note("k", b"line\n"),
+        lambda: append(store, "k", b"line\n"),
+    ]
+    for write in writes:
+        reader = -1
+        if kind == "link":
+            place.symlink_to(outside)
+        elif kind == "directory":
+            place.mkdir()
+        elif kind == "socket":
+            os.mknod(place, stat.S_IFSOCK | 0o600)
+        else:
+            os.mkfifo(place)
+            reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK) if "reader" in kind else -1
+        with pytest.raises(ObjectBlocked, match=kind.partition(" ")[0]) as caught:
+            store.get("k")
+        assert caught.value.key == "k"
+        assert exists(store, "k")
+        assert taken(store, "") == ["beside", "k"]
+        assert store.put_if_absent("k", b"x") is False
+        write()
+        assert store.get("k").rstrip(b" ") == b"line\n"
+        if reader >= 0:
+            assert os.read(reader, 10) == b""
+            os.close(reader)
+        store.delete("k")
+    assert outside.read_bytes() == b"secret"
+    assert leftovers(tmp_path) == []
+
+
 def test_foreign_files_are_not_listed(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put("d/k", b"x")
@@ -557,7 +605,7 @@ def test_no_descriptor_is_lost(tmp_path: Path) -> None:
             store.get(key)
     with pytest.raises(StoreError):
         store.put("a/b/k/below", b"")
-    for call in ("pwrite", "fsync", "close", "link", "replace", "open"):
+    for call in ("pwrite", "fsync", "close", "link", "replace", "open", "create"):
         failing = LocalStore(tmp_path, system=FailingSystem(fail(call, errno.EIO)))
         for write in (failing.put, failing.put_if_absent):
             with suppress(StoreError):

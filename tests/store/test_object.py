@@ -25,6 +25,13 @@ def test_an_account_that_is_not_named() -> None:
     assert caught.value.hint == "Set AZURE_STORAGE_ACCOUNT_NAME."
 
 
+@pytest.mark.parametrize("url", ["s3://a b", "gs://a b/c", "az://a b/c", "s3://a:b/c", "s3://[x"])
+def test_a_url_that_the_client_cannot_read_is_one_sentence(url: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be opened: it is not understood") as caught:
+        ObjectStore(url)
+    assert "s3://bucket/prefix" in caught.value.hint
+
+
 def test_an_endpoint_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")

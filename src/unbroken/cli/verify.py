@@ -29,12 +29,13 @@ class CheckedCommit:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """A run and its checkpoints, newest first. `passed_over`: the steps of those that the run, which is in
-    training, deleted before they were read."""
+    training, deleted before they were read. `broken`: records and indexes of the run that cannot be read."""
 
     run: str
     intact: bool
     checkpoints: tuple[CheckedCommit, ...]
     passed_over: tuple[int, ...] = ()
+    broken: tuple[ObjectFault, ...] = ()
 
 
 def verify(
@@ -60,7 +61,8 @@ def verified(target: Target) -> Verification:
         ConfigError: there is none.
     """
     commits = [target.commit] if target.commit else target.repository.commits()
-    if not commits:
+    broken = () if target.commit else tuple(target.repository.broken())
+    if not commits and not broken:
         raise ConfigError(f"{target.where} holds no checkpoint.", hint="There is nothing to verify yet.")
     checked: list[CheckedCommit] = []
     passed_over: list[int] = []
@@ -70,8 +72,8 @@ def verified(target: Target) -> Verification:
             passed_over.append(c.step)
         else:
             checked.append(CheckedCommit(c.step, c.sequence, c.directory, faults))
-    intact = not any(c.faults for c in checked)
-    return Verification(target.where, intact, tuple(checked), tuple(passed_over))
+    intact = not broken and not any(c.faults for c in checked)
+    return Verification(target.where, intact, tuple(checked), tuple(passed_over), broken)
 
 
 def tables(result: Verification) -> list[Table | str]:
@@ -83,6 +85,8 @@ def tables(result: Verification) -> list[Table | str]:
         overview.add(number(commit.step), commit.directory, verdict)
         for fault in commit.faults:
             faults.add(number(commit.step), fault.component, fault.key or fault.digest, fault.problem)
+    for fault in result.broken:
+        faults.add("", "", fault.key, fault.problem)
     told: list[Table | str] = [overview]
     if faults.rows:
         told += ["", faults]

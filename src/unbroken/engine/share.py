@@ -70,8 +70,8 @@ def find_damage(repository: Repository, commit: Commit, world: World, rank: int)
     try:
         manifest = repository.manifest(commit)
     except CorruptObject:
-        return repository.verify(commit)
-    return repository.verify(commit, [*_wanted(manifest, replace(world, rank=rank))])
+        return repository.verify(commit, births=False)
+    return repository.verify(commit, [*_wanted(manifest, replace(world, rank=rank))], births=False)
 
 
 def _wanted(manifest: Manifest, me: World) -> Iterable[str]:

@@ -10,14 +10,16 @@ Not promised: that bytes of a pack which belong to other checkpoints are looked 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
 from unbroken.format.pack import PackEntry, PackIndex
 from unbroken.repo.fault import ObjectFault
-from unbroken.store.base import ByteStore, exists
+from unbroken.store.base import ByteStore, SupportsTaken, exists
 from unbroken.types import Digest
+
+READ_FROM_PACK = "What its pack holds was read from the pack itself."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class BlobIndex:
     packs: dict[str, PackIndex] = field(default_factory=dict[str, PackIndex])
     damaged: dict[str, ObjectFault] = field(default_factory=dict[str, ObjectFault])
     """Indexes that cannot be read, and packs that are missing or cut off, by the pack's name."""
+    rebuilt: dict[str, ObjectFault] = field(default_factory=dict[str, ObjectFault])
+    """Indexes that cannot be read, of packs that say themselves what they hold, by the pack's name."""
     suspect: set[str] = field(default_factory=set[str])
     """Blobs that were found damaged in some place; the next save writes them anew."""
     condemned: set[str] = field(default_factory=set[str])
@@ -63,6 +67,10 @@ class BlobIndex:
             for key in listed
             if (name := layout.pack_name(key)) is not None and key == layout.index(name)
         }
+        if isinstance(self.store, SupportsTaken):
+            # What is no object is not listed, and its pack is no leftover all the same.
+            packs = {name for key in listed if (name := layout.pack_name(key)) is not None}
+            present |= {name for name in packs - present if exists(self.store, layout.index(name))}
         gone = [
             name
             for name in (*self.packs, *self.damaged)
@@ -84,7 +92,13 @@ class BlobIndex:
         except (CorruptObject, UnsupportedFormat) as error:
             # Indexes carry the version of the run, which was checked: another one is damage.
             key = error.key if isinstance(error, CorruptObject) else layout.index(name)
-            self.damaged[name] = ObjectFault("", key, "", error.message)
+            fault = ObjectFault("", key, "", error.message)
+            own = _own_index(self.store, name) if key == layout.index(name) else None
+            if own is None:
+                self.damaged[name] = fault
+            else:
+                self.add(own)
+                self.rebuilt[name] = replace(fault, problem=f"{error.message} {READ_FROM_PACK}")
 
     def _lacks_pack(self, name: str, listed: Collection[str]) -> bool:
         """Whether a pack is gone while its index is still there: somebody tidies up by age, or by size."""
@@ -107,6 +121,7 @@ class BlobIndex:
     def forget(self, name: str) -> None:
         """Leave out a pack that is gone."""
         self.damaged.pop(name, None)
+        self.rebuilt.pop(name, None)
         index = self.packs.pop(name, None)
         for entry in index.entries if index is not None else ():
             rest = [place for place in self._places[entry.digest] if place.pack != name]
@@ -155,6 +170,17 @@ def _read_index(store: ByteStore, name: str) -> PackIndex:
     if (size := store.size(key)) != expected:
         raise CorruptObject(f"{key} has {size} bytes where {expected} were written.", key=key)
     return index
+
+
+def _own_index(store: ByteStore, name: str) -> PackIndex | None:
+    """Return the index that stands in the pack itself, if the pack is whole as far as its ends tell."""
+    key = layout.pack(name)
+    try:
+        size = store.size(key)
+        own = pack.read_index(lambda offset, length: store.get_range(key, offset, length), size, key=key)
+    except (CorruptObject, UnsupportedFormat, ObjectMissing):
+        return None
+    return own if own.pack == name and _pack_size(own) == size else None
 
 
 def _pack_size(index: PackIndex) -> int:

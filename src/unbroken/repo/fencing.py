@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from unbroken.errors import CorruptObject, Fenced, ObjectMissing, StoreError, UnsupportedFormat
+from unbroken.errors import CorruptObject, Fenced, ObjectBlocked, ObjectMissing, StoreError, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.records import Commit, EpochRecord, EpochStart, LowWater
 from unbroken.repo import names
@@ -227,10 +227,13 @@ def create_only(
     except StoreError:
         try:
             return store.get(key) == data
-        except ObjectMissing:
+        except (ObjectMissing, ObjectBlocked):
             pass
         raise
-    return store.get(key) == data
+    try:
+        return store.get(key) == data
+    except ObjectBlocked:
+        return False  # the name is taken, by nothing of ours
 
 
 def _fenced(store: ByteStore, claim: Claim) -> Fenced:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectBlocked, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
 from unbroken.format.compression import BlobCodec
 from unbroken.format.pack import ENTRY_BYTES, PackEntry
@@ -191,7 +191,7 @@ class _Fetch:
         parts.append(memory[done - start : end - start])
         try:
             there = start + read_into(self._store, read.key, start, parts)
-        except ObjectMissing as error:
+        except (ObjectMissing, ObjectBlocked) as error:
             return [
                 Fetched(digest, ObjectFault("", read.key, digest, error.message)) for digest, _ in read.blobs
             ]

@@ -16,7 +16,7 @@ from unbroken.format.records import Commit
 from unbroken.repo import fencing
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.seal import unseal
-from unbroken.store.base import ByteStore, exists
+from unbroken.store.base import ByteStore, exists, taken
 from unbroken.types import Epoch, Sequence
 
 AROUND = 8
@@ -86,7 +86,7 @@ def _records(store: ByteStore) -> list[str]:
     So is what lies around the low-water mark, if the listing ends below it: one that is older than a
     retention shows none of the commits that the retention has kept.
     """
-    keys = [key for key in store.list(layout.COMMITS) if layout.commit_sequence(key) is not None]
+    keys = [key for key in taken(store, layout.COMMITS) if layout.commit_sequence(key) is not None]
     highest = max((layout.commit_sequence(key) or 0 for key in keys), default=0)
     mark = _low_water(store)
     if mark > highest + 1:

@@ -106,11 +106,14 @@ class Reader:
         """Return one component's document, compared with the manifest."""
         return self._document(self._file_names([component])[component])
 
-    def verify(self, components: Collection[str] | None = None) -> list[ObjectFault]:
-        """Return everything that is wrong with the checkpoint, or with what some of its components need."""
-        return list(self._faults(components))
+    def verify(self, components: Collection[str] | None = None, *, births: bool = True) -> list[ObjectFault]:
+        """Return everything that is wrong with the checkpoint, or with what some of its components need.
 
-    def _faults(self, components: Collection[str] | None) -> Iterator[ObjectFault]:
+        Without `births`, only what its state needs.
+        """
+        return list(self._faults(components, births=births))
+
+    def _faults(self, components: Collection[str] | None, *, births: bool) -> Iterator[ObjectFault]:
         key = layout.commit(self._commit.sequence)
         try:
             # As bytes: a metric may be NaN, which equals nothing.
@@ -118,14 +121,15 @@ class Reader:
                 yield ObjectFault("", key, "", f"{key} is not the record that was listed.")
         except (CorruptObject, UnsupportedFormat, ObjectMissing) as error:
             yield ObjectFault("", key, "", error.message)
-        if self._commit.birth:
+        if births and self._commit.birth:
             yield from self._birth_fault(Digest(self._commit.birth))
         try:
             manifest = self.manifest
         except (CorruptObject, UnsupportedFormat) as error:
             yield ObjectFault("", self._key(layout.MANIFEST), self._commit.manifest_digest, error.message)
             return  # nothing else is known without it
-        for name in {part.birth for part in manifest.ranks} - {self._commit.birth, ""}:
+        others = {part.birth for part in manifest.ranks} if births else set[str]()
+        for name in others - {self._commit.birth, ""}:
             yield from self._birth_fault(Digest(name))
         try:
             _ = self.meta

@@ -15,7 +15,14 @@ import secrets
 import time
 from collections.abc import Callable, Collection
 
-from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, StoreUnavailable, UnsupportedFormat
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    ObjectBlocked,
+    ObjectMissing,
+    StoreUnavailable,
+    UnsupportedFormat,
+)
 from unbroken.format import layout, wire
 from unbroken.format.compression import Compression
 from unbroken.format.document import BlobRef, Document
@@ -38,7 +45,7 @@ from unbroken.repo.settled import ATTEMPTS, packs_changed, settled
 from unbroken.repo.vouching import Vouching, vouching
 from unbroken.repo.workers import Workers, read_workers
 from unbroken.state.snapshot import Bytes, Snapshot
-from unbroken.store.base import ByteStore, SupportsProbe
+from unbroken.store.base import ByteStore, SupportsProbe, taken
 from unbroken.types import Digest, Epoch, Sequence
 
 
@@ -85,29 +92,31 @@ class Repository:
         place that holds the run."""
         repository = cls(store, job)
         try:
-            data = store.get(layout.FORMAT)
-        except ObjectMissing:
-            if not create:
-                raise ConfigError(
-                    f"There is no run {job!r} in {where}.", hint="Check the root and the name."
-                ) from None
-            store.put_if_absent(layout.FORMAT, seal(FormatRecord()))
-            data = store.get(layout.FORMAT)
-        try:
-            _check_format(data)
+            _check_format(repository._format_record(create=create, where=where))
         except CorruptObject as error:
             # It says the same for every run of this version, so commits that can be read say it as well:
             # one bit here is no reason to lose them. A run without any was cut off at its first start.
-            held = store.list(layout.COMMITS)
+            held = taken(store, layout.COMMITS)
             if held and not repository.commits():
                 raise
             if create:
                 store.put(layout.FORMAT, seal(FormatRecord()))
-            elif held:
-                repository._format = ObjectFault("", layout.FORMAT, "", error.message)
-            else:
+            elif not held:
                 raise
+            if held:  # told also where it was mended
+                repository._format = ObjectFault("", layout.FORMAT, "", error.message)
         return repository
+
+    def _format_record(self, *, create: bool, where: str) -> bytes:
+        try:
+            return self.store.get(layout.FORMAT)
+        except ObjectMissing:
+            if not create:
+                raise ConfigError(
+                    f"There is no run {self.job!r} in {where}.", hint="Check the root and the name."
+                ) from None
+        self.store.put_if_absent(layout.FORMAT, seal(FormatRecord()))
+        return self.store.get(layout.FORMAT)
 
     def commits(self) -> list[Commit]:
         """Return the commits that count, newest first."""
@@ -125,7 +134,8 @@ class Repository:
         """Return the commit records, epoch starts and indexes that cannot be read."""
         self._index.refresh()
         format_ = [] if self._format is None else [self._format]
-        return [*format_, *self._log().broken, *self._index.damaged.values()]
+        indexes = [*self._index.damaged.values(), *self._index.rebuilt.values()]
+        return [*format_, *self._log().broken, *indexes]
 
     def _log(self) -> CommitLog:
         return read_log(self.store, starts=self._starts)
@@ -166,14 +176,17 @@ class Repository:
         """
         return settled(self._index, lambda: Reader(self.store, self._index, commit).contents(refs))
 
-    def verify(self, commit: Commit, components: Collection[str] | None = None) -> list[ObjectFault]:
+    def verify(
+        self, commit: Commit, components: Collection[str] | None = None, *, births: bool = True
+    ) -> list[ObjectFault]:
         """Read every object of a commit, or of some of its components, and return what is wrong; an empty list if
-        nothing is. What a commit that is `gone` by then lacks is no damage."""
+        nothing is. What a commit that is `gone` by then lacks is no damage. A start goes on without the birth
+        documents: `births=False` leaves them out."""
         for _ in range(ATTEMPTS - 1):
-            faults = Reader(self.store, self._index, commit).verify(components)
+            faults = Reader(self.store, self._index, commit).verify(components, births=births)
             if not faults or not packs_changed(self._index):
                 return faults
-        return Reader(self.store, self._index, commit).verify(components)
+        return Reader(self.store, self._index, commit).verify(components, births=births)
 
     def signature_valid(self, commit: Commit, *, key: bytes | None = None) -> bool | None:
         """Whether the checkpoint was written by a holder of our key.
@@ -225,7 +238,7 @@ class Repository:
         """
         try:
             lines = self.store.get(layout.HISTORY).split(b"\n")
-        except ObjectMissing:
+        except (ObjectMissing, ObjectBlocked):
             return []
         records: list[HistoryRecord] = []
         for line in lines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectBlocked, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout, pack
 from unbroken.format.pack import ENTRY_BYTES, PackEntry
 from unbroken.repo.blobs import BlobIndex, Location
@@ -42,7 +42,7 @@ def _read(index: BlobIndex, name: str, run: list[PackEntry]) -> list[StoredBlob 
     start, last = run[0].offset, run[-1]
     try:
         data = memoryview(index.store.get_range(key, start, last.offset + last.length - start))
-    except ObjectMissing as error:
+    except (ObjectMissing, ObjectBlocked) as error:
         return [ObjectFault("", key, entry.digest, error.message) for entry in run]
     return [_checked(data[e.offset - start : e.offset - start + e.length], e, key) for e in run]
 

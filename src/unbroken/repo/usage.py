@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectBlocked, ObjectMissing, UnsupportedFormat
 from unbroken.format import layout
 from unbroken.format.document import BlobRef
 from unbroken.format.records import Commit
@@ -131,7 +131,7 @@ def sizes_of(store: ByteStore) -> dict[str, int]:
     """Return the size of every object; one that is deleted since it was listed is left out."""
     found: dict[str, int] = {}
     for key in store.list():
-        with suppress(ObjectMissing):
+        with suppress(ObjectMissing, ObjectBlocked):
             found[key] = store.size(key)
     return found
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from unbroken.errors import ObjectMissing, StoreError, StoreUnavailable
+from unbroken.errors import ObjectBlocked, ObjectMissing, StoreError, StoreUnavailable
 from unbroken.format.buffers import Content
 
 Names: TypeAlias = list[str]
@@ -66,6 +66,15 @@ class SupportsChildren(Protocol):
 
     def children(self, prefix: str = "") -> Names:
         """Return the names directly below `prefix`, sorted; of objects and of prefixes alike."""
+        ...
+
+
+@runtime_checkable
+class SupportsTaken(Protocol):
+    """May hold something else than an object under an object's name."""
+
+    def taken(self, prefix: str = "") -> Names:
+        """Return the names directly below `prefix`, sorted, of objects, of prefixes and of what is neither."""
         ...
 
 
@@ -237,10 +246,15 @@ def append(store: ByteStore, key: str, line: bytes) -> None:
         torn = size > 0 and store.get_range(key, size - 1, 1) != b"\n"
     except ObjectMissing:
         size, torn = 0, False
+    except ObjectBlocked:
+        size, torn = 0, False
     if torn:
         line = b"\n" + line
     if isinstance(store, SupportsAppend):
-        store.append(key, line)
+        try:
+            store.append(key, line)
+        except ObjectBlocked:
+            store.put(key, line)  # no file is there, and so no line that could be lost
         return
     try:
         before = store.get(key)
@@ -289,7 +303,16 @@ def exists(store: ByteStore, key: str) -> bool:
         store.size(key)
     except ObjectMissing:
         return False
+    except ObjectBlocked:
+        return True  # nobody can write one of this name
     return True
+
+
+def taken(store: ByteStore, prefix: str) -> Names:
+    """Return the keys directly below `prefix` under which something stands, be it no object."""
+    if isinstance(store, SupportsTaken):
+        return [f"{prefix}/{name}" if prefix else name for name in store.taken(prefix)]
+    return store.list(prefix)
 
 
 def children(store: ByteStore, prefix: str = "") -> Names:

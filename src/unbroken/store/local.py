@@ -25,18 +25,18 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
 
-from unbroken.errors import ConfigError, ObjectMissing, StoreError, StoreUnavailable
+from unbroken.errors import ConfigError, ObjectBlocked, StoreError, StoreUnavailable
 from unbroken.format.buffers import Content
 from unbroken.store.base import Names, check_key, check_prefix, check_range, is_key
 from unbroken.store.blocks import Blocks
 from unbroken.store.directories import Directories
-from unbroken.store.failure import failure
+from unbroken.store.failure import blocked_by, failure, in_the_way
 from unbroken.store.group import Group
 from unbroken.store.publish import TEMPORARY, Publisher
 from unbroken.store.reading import read, read_into
@@ -46,6 +46,8 @@ from unbroken.store.system import System, sync_directory
 _READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NOTE_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DSYNC | os.O_CLOEXEC
 _ATTEMPTS = 5
+# Of a note: what stands there instead of a file that we may write to is replaced.
+_REPLACED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EACCES})
 
 NOTE_BYTES = 4096
 """Bytes of a note on the disk: one block."""
@@ -55,6 +57,7 @@ class _Kind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     TEMPORARY = "temporary"
+    OTHER = "link, pipe, socket or device"
 
 
 class LocalStore:
@@ -148,7 +151,12 @@ class LocalStore:
         with self._failures("writing", key):
             directory = self._directories.make(parent)
             try:
-                self._publisher.append(name, data, directory=directory)
+                try:
+                    self._publisher.append(name, data, directory=directory)
+                except OSError as error:
+                    if (blocked := self._blocked(name, directory, "writing", key)) is None:
+                        raise
+                    raise blocked from error
                 sync_directory(self._system, directory)
             finally:
                 os.close(directory)
@@ -165,7 +173,9 @@ class LocalStore:
             try:
                 with self._directories.opened(_parent(key)) as directory:
                     file = self._system.open(_name(key), _NOTE_FILE, at=directory)
-            except FileNotFoundError:
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise
                 file = -1
             if file >= 0:
                 try:
@@ -185,11 +195,16 @@ class LocalStore:
 
     def children(self, prefix: str = "") -> Names:
         """Return the names directly below `prefix`, sorted; of objects and of prefixes alike."""
+        return self._names(prefix, {_Kind.FILE, _Kind.DIRECTORY})
+
+    def taken(self, prefix: str = "") -> Names:
+        """Return the names directly below `prefix`, sorted, whatever bears them; see `SupportsTaken`."""
+        return self._names(prefix, {_Kind.FILE, _Kind.DIRECTORY, _Kind.OTHER})
+
+    def _names(self, prefix: str, kinds: Collection[_Kind]) -> Names:
         check_prefix(prefix)
         with self._failures("listing", prefix):
-            return sorted(
-                name for name, kind in self._entries(prefix) if kind is not _Kind.TEMPORARY and is_key(name)
-            )
+            return sorted(name for name, kind in self._entries(prefix) if kind in kinds and is_key(name))
 
     def delete(self, key: str) -> None:
         """Delete the object, and the directories that it leaves empty. No error if there is none."""
@@ -264,29 +279,35 @@ class LocalStore:
     def _reading(self, key: str) -> Generator[tuple[int, int], None, None]:
         parent, name = _parent(key), _name(key)
         with self._failures("reading", key):
-            descriptor = self._open_file(parent, name)
+            descriptor = self._open_file(parent, name, key)
             try:
                 found = os.fstat(descriptor)
-                if stat.S_ISDIR(found.st_mode):
-                    raise ObjectMissing(f"There is no object {key}; it is a directory.", key=key)
                 if not stat.S_ISREG(found.st_mode):
-                    raise StoreError(f"{self._root / key} is not a regular file.", key=key)
+                    raise blocked_by(found.st_mode, doing="reading", path=self._root / key, key=key)
                 yield descriptor, found.st_size
             finally:
                 os.close(descriptor)
 
-    def _open_file(self, parent: str, name: str, *, attempts: int = _ATTEMPTS) -> int:
+    def _open_file(self, parent: str, name: str, key: str, *, attempts: int = _ATTEMPTS) -> int:
         try:
             with self._directories.opened(parent) as directory:
-                return self._system.open(name, _READ_FILE, at=directory)
+                try:
+                    return self._system.open(name, _READ_FILE, at=directory)
+                except OSError as error:
+                    if (blocked := self._blocked(name, directory, "reading", key)) is None:
+                        raise
+                    raise blocked from error
         except OSError as error:
             # The server has replaced what the client had cached: a fresh walk finds the new file.
             if error.errno != errno.ESTALE or attempts == 1:
                 raise
-        return self._open_file(parent, name, attempts=attempts - 1)
+        return self._open_file(parent, name, key, attempts=attempts - 1)
+
+    def _blocked(self, name: str, directory: int, doing: str, key: str) -> ObjectBlocked | None:
+        return in_the_way(name, directory=directory, doing=doing, path=self._root / key, key=key)
 
     def _entries(self, prefix: str) -> Sequence[tuple[str, _Kind]]:
-        """Return what lies directly below `prefix`; links, devices and hidden files of others are left out."""
+        """Return what lies directly below `prefix`; hidden files of others are left out."""
         try:
             with self._directories.opened(prefix) as directory:
                 kinds = [(entry.name, _kind(entry)) for entry in self._system.scan(directory)]
@@ -352,7 +373,7 @@ def _kind(entry: os.DirEntry[str]) -> _Kind | None:
         return _Kind.TEMPORARY if entry.name.startswith(TEMPORARY) else None
     if entry.is_dir(follow_symlinks=False):
         return _Kind.DIRECTORY
-    return _Kind.FILE if entry.is_file(follow_symlinks=False) else None
+    return _Kind.FILE if entry.is_file(follow_symlinks=False) else _Kind.OTHER
 
 
 def _parent(key: str) -> str:

@@ -326,7 +326,7 @@ class ObjectStore:
 def _client(url: str, retries: RetryConfig) -> Client:
     try:
         return from_url(url, retry_config=retries)
-    except BaseError as error:
+    except (BaseError, ValueError) as error:  # the client's parser of URLs has no error of its own
         missing = "Account must be specified" in str(error)
         raise ConfigError(
             f"{url} cannot be opened: {'no account is named' if missing else 'it is not understood'}.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -108,15 +109,29 @@ class Publisher:
         """Give the file its name, in place of another that bears it."""
         try:
             self._system.replace(temporary.name, name, at=directory)
-        except OSError:
-            if not temporary.is_named(name, directory):
+        except OSError as error:
+            if temporary.is_named(name, directory):
+                return
+            if error.errno != errno.EISDIR or not self._remove_empty(name, directory):
                 raise
+            self._system.replace(temporary.name, name, at=directory)
+
+    def _remove_empty(self, name: str, directory: int) -> bool:
+        """Remove the directory of this name if nothing is in it: it holds nothing of anybody."""
+        try:
+            self._system.rmdir(name, at=directory)
+        except OSError:
+            return False
+        return True
 
     def append(self, name: str, data: bytes, *, directory: int) -> None:
         """Add `data` at the end of the file, which is made if it is not there, and sync it."""
         file = self._system.open(name, _GROWING_FILE, self._mode, at=directory)
         try:
-            if os.fstat(file).st_size == 0:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):  # a pipe that somebody reads
+                raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+            if found.st_size == 0:
                 set_mode(self._system, file, self._mode)
             write_all(self._system, file, data)
             self._system.fsync(file)

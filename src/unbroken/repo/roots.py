@@ -253,7 +253,8 @@ def _bucket(url: str, *, below: str = "") -> ByteStore:
         if error.name != "obstore":
             raise
         raise ConfigError(
-            f"{url} needs obstore, which is not installed.", hint='Run: pip install "unbroken[cloud]"'
+            f"{url} needs obstore, which is not installed.",
+            hint='In a checkout of Unbroken run: pip install ".[cloud]"',
         ) from None
     return ObjectStore(url, below=below)
 

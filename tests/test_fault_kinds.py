@@ -286,11 +286,11 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "I14": ("parts of two checkpoints are refused", (f"{KEPT}::test_parts_of_two_checkpoints_are_none",)),
     "K2": ("SIGTERM leaves a committed checkpoint, or ends it within the grace with the last one intact", (
         f"{SIGNALS}::test_a_signal_in_a_step_saves_the_step_and_the_next_start_ends_as_if_there_had_been_none",
-        f"{SIGNALS}::test_ten_signals_in_two_seconds_of_training_make_one_checkpoint",
+        f"{SIGNALS}::test_a_storm_of_signals_until_the_process_has_ended_makes_one_checkpoint",
         f"{SIGNALS}::test_where_no_clean_point_comes_the_grace_ends_it_with_what_was_committed",
         f"{SB3}/test_preemption.py::test_told_to_end_it_saves_once_and_goes_on_as_if_nothing_had_been",
         f"{LIGHTNING}/test_faults.py::test_a_sigterm_saves_what_the_batch_has_come_to",
-        "faults/test_clusters.py::test_a_slurm_job_that_is_told_saves_and_goes_back_into_the_queue",
+        "faults/test_clusters.py::test_a_slurm_job_whose_time_is_up_saves_and_goes_back_into_the_queue",
     )),
     "K3": ("the first start and the tenth are one command", (
         f"{STARTED}::test_the_first_start_and_the_tenth_are_one_command",

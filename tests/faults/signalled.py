@@ -10,7 +10,6 @@ import faulthandler
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any
 import numpy as np
 
 import unbroken
+from unbroken.engine.preemption import Preemption
+from unbroken.store.local import LocalStore
 
 
 class Order:
@@ -65,17 +66,19 @@ class Part:
         self.generator.bit_generator.state = state["generator"]
 
 
-def at_place(order: Order, part: Part) -> None:
+def at_place(order: Order, run: unbroken.Run) -> None:
     """Do in the middle of a step what the order says."""
     if order.place == "step":
         order.send()
     elif order.place == "storm":
-        storm = (
-            f"for i in 1 2 3 4 5 6 7 8 9 10; do kill -{order.signal} {os.getpid()} || exit 0; sleep 0.2; done"
-        )
-        subprocess.Popen(["sh", "-c", storm])
-        signal.pause()
+        # Each signal that has come is a byte in a file: it outlives this process, and what Python makes of it.
+        came = os.open(f"{order.out}.came", os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_NONBLOCK)
+        signal.set_wakeup_fd(came, warn_on_full_buffer=False)
+        print("waits", flush=True)
+        while os.fstat(came).st_size < order.count:
+            os.sched_yield()
     elif order.place == "stuck":
+        beside(order)
         order.send()
         while True:
             signal.pause()
@@ -90,9 +93,48 @@ def at_place(order: Order, part: Part) -> None:
         os.killpg(0, order.signal)
         ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
         Path(order.out).with_suffix(".workers").write_text(json.dumps(ended))
+    elif order.place in ("closing", "last save"):
+        hang(order, run._running().preemption)
+        if order.place == "closing":
+            run.save()
+        else:
+            run.stop()
     elif order.place == "error":
         order.send()
         raise EOFError("the worker is gone")
+
+
+def beside(order: Order) -> None:
+    """Keep count of time beside the training: which parts of its grace have passed before its end."""
+    grace = max(float(order.settings.get("grace", 30)), 1.0)
+    for share in (0.5, 10):
+        timer = threading.Timer(share * grace, Path(f"{order.out}.{share}").touch)
+        timer.daemon = True
+        timer.start()
+
+
+def hang(order: Order, preemption: Preemption) -> None:
+    """Let no further commit of this run come to its end, as a disk does that does not answer, and be told then."""
+    put_if_absent, hangs = LocalStore.put_if_absent, threading.Event()
+
+    def hanging(self: LocalStore, key: str, data: Any) -> bool:
+        if key.startswith("commits/"):
+            hangs.set()
+            threading.Event().wait()
+        return put_if_absent(self, key, data)
+
+    def tell() -> None:
+        hangs.wait()
+        while order.place == "closing" and preemption._phase.value != "closing":
+            os.sched_yield()
+        beside(order)
+        for _ in range(order.count):
+            os.kill(os.getpid(), order.signal)
+            while not preemption.told:
+                os.sched_yield()  # two that come at once are one
+
+    LocalStore.put_if_absent = hanging  # type: ignore[method-assign]
+    threading.Thread(target=tell, daemon=True).start()
 
 
 def worker() -> int:
@@ -119,6 +161,8 @@ def main() -> None:
             if order.cold and step == run.report.step:
                 assert run.report.restored
                 part.values[:] = 0
+            if order.place == "closing" and step == order.at + 1:
+                raise EOFError("the training has failed")
             run._running().wait()  # so that each save comes at its step, and none is late
             part.step = step + 1
             if step == order.at:
@@ -126,7 +170,7 @@ def main() -> None:
                     order.send()
                     os.kill(os.getpid(), signal.SIGUSR2)
                 else:
-                    at_place(order, part)
+                    at_place(order, run)
             part.train()
     Path(order.out).write_text(json.dumps({"values": part.values.tobytes().hex(), "heard": heard}))
 

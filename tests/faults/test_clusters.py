@@ -100,20 +100,34 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return cluster.result("end")
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGUSR1, "SIGUSR1"), (signal.SIGTERM, "SIGTERM")], ids=["time", "preempted"]
-)
-def test_a_slurm_job_that_is_told_saves_and_goes_back_into_the_queue(
-    number: int, name: str, cluster: Cluster, undisturbed: str
+def test_a_slurm_job_whose_time_is_up_saves_and_goes_back_into_the_queue(
+    cluster: Cluster, undisturbed: str
 ) -> None:
     batch = ("bash", str(SLURM))
-    status, said = cluster.told(*batch, *cluster.training("end", waits=True), number=number)
+    status, said = cluster.told(*batch, *cluster.training("end", waits=True), number=signal.SIGUSR1)
     assert status == 75, said
-    assert cluster.newest == (11, f"preempted by {name}")
+    assert cluster.newest == (11, "preempted by SIGUSR1")
     assert cluster.asked.read_text() == "requeue 4711\n"
     cluster.ends(*batch, *cluster.training("end"))
     assert cluster.result("end") == undisturbed
     assert cluster.asked.read_text() == "requeue 4711\n", "what has come to its end is not queued again"
+
+
+def test_a_slurm_job_that_is_cancelled_saves_and_is_not_queued_again(cluster: Cluster) -> None:
+    batch = ("bash", str(SLURM))
+    status, said = cluster.told(*batch, *cluster.training("end", waits=True), number=signal.SIGTERM)
+    assert status == 75, said
+    assert cluster.newest == (11, "preempted by SIGTERM")
+    assert not cluster.asked.exists()
+
+
+def test_a_slurm_job_whose_time_is_up_while_it_imports_is_queued_again(cluster: Cluster) -> None:
+    """Nobody has a handler yet, so that the training dies of the signal."""
+    imports = f"import signal; open({str(cluster.ready)!r}, 'w').write('waits'); signal.pause()"
+    batch = ("bash", str(SLURM), sys.executable, "-c", imports)
+    status, said = cluster.told(*batch, number=signal.SIGUSR1)
+    assert status == 128 + signal.SIGUSR1, said
+    assert cluster.asked.read_text() == "requeue 4711\n"
 
 
 def test_a_slurm_job_that_fails_is_not_queued_again(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,34 @@ class Job:
         self.out = folder / "out.json"
         self.said = ""
 
-    def start(self, **order: Any) -> int:
-        """Start it, and return the exit status: minus the signal that has ended it, if one has."""
+    def begin(self, **order: Any) -> subprocess.Popen[str]:
         told = {"root": str(self.root), "out": str(self.out), **order}
-        ended = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "tests.faults.signalled", json.dumps(told)],
             cwd=HERE,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
             start_new_session=True,
-            check=False,
         )
-        self.said = ended.stderr
-        return ended.returncode
+
+    def start(self, **order: Any) -> int:
+        """Start it, and return the exit status: minus the signal that has ended it, if one has."""
+        return self.end(self.begin(**order))
+
+    def end(self, process: subprocess.Popen[str]) -> int:
+        try:
+            _, self.said = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+        return process.returncode
+
+    def passed(self, share: float) -> bool:
+        """Whether so many graces had passed when the last process ended."""
+        return Path(f"{self.out}.{share}").exists()
 
     @property
     def repository(self) -> Repository:
@@ -59,7 +73,7 @@ class Job:
         return list(last.reasons)
 
     @property
-    def end(self) -> str:
+    def result(self) -> str:
         values: str = json.loads(self.out.read_text())["values"]
         return values
 
@@ -73,7 +87,7 @@ def job(tmp_path: Path) -> Job:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     job = Job(tmp_path_factory.mktemp("U"))
     assert job.start() == 0, job.said
-    return job.end
+    return job.result
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
@@ -88,28 +102,38 @@ def test_a_signal_in_a_step_saves_the_step_and_the_next_start_ends_as_if_there_h
     assert job.repository.pending() is None
     assert job.start() == 0, job.said
     assert "goes on at step 17" in job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_a_start_that_is_left_cold_after_a_signal_does_not_end_so(job: Job, undisturbed: str) -> None:
     assert job.start(place="step", at=16) == PREEMPTED, job.said
     assert job.start(cold=True) == 0, job.said
-    assert job.end != undisturbed
+    assert job.result != undisturbed
 
 
-def test_ten_signals_in_two_seconds_of_training_make_one_checkpoint(job: Job, undisturbed: str) -> None:
-    assert job.start(place="storm", at=16) == PREEMPTED, job.said
+def test_a_storm_of_signals_until_the_process_has_ended_makes_one_checkpoint(
+    job: Job, undisturbed: str
+) -> None:
+    process = job.begin(place="storm", at=16, count=10)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    while process.poll() is None:
+        os.kill(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.005)
+    assert job.end(process) == PREEMPTED, job.said
+    assert len(Path(f"{job.out}.came").read_bytes()) > 10, "more came while it saved and ended"
     assert job.steps.count(17) == 1
     assert [step for step in job.steps if step > 14] == [17]
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_ten_signals_inside_a_save_make_one_checkpoint_more(job: Job, undisturbed: str) -> None:
     assert job.start(place="save", at=14, count=10) == PREEMPTED, job.said
     assert [step for step in job.steps if step > 7] == [14, 15]
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_ten_signals_inside_a_restore_end_it_at_once_and_damage_nothing(job: Job, undisturbed: str) -> None:
@@ -119,7 +143,7 @@ def test_ten_signals_inside_a_restore_end_it_at_once_and_damage_nothing(job: Job
     assert job.steps == before
     assert job.start() == 0, job.said
     assert "goes on at step 17" in job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_ten_signals_inside_the_last_save_leave_an_end_that_needs_no_more(job: Job, undisturbed: str) -> None:
@@ -129,7 +153,7 @@ def test_ten_signals_inside_the_last_save_leave_an_end_that_needs_no_more(job: J
     before = job.steps
     assert job.start() == 0, job.said
     assert job.steps == before
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_workers_that_were_forked_do_as_ever_and_only_the_trainer_saves(job: Job, undisturbed: str) -> None:
@@ -138,18 +162,38 @@ def test_workers_that_were_forked_do_as_ever_and_only_the_trainer_saves(job: Job
     assert json.loads(job.out.with_suffix(".workers").read_text()) == [-signal.SIGTERM] * 2
     assert [step for step in job.steps if step > 14] == [17]
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
-@pytest.mark.parametrize("place", ["stuck", "in C"])
+@pytest.mark.parametrize("place", ["stuck", pytest.param("in C", marks=pytest.mark.exactness)])
 def test_where_no_clean_point_comes_the_grace_ends_it_with_what_was_committed(
     place: str, job: Job, undisturbed: str
 ) -> None:
     assert job.start(place=place, at=16, settings={"grace": 0.5}) == PREEMPTED, job.said
     assert "there was no clean point since" in job.said
+    assert not job.passed(10), "the grace bounds it"
+    assert job.passed(0.5) or place == "in C", "and is given"
     assert max(job.steps) == 14
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "count", "grace"),
+    [("closing", "SIGTERM", 1, 1), ("closing", "SIGINT", 2, 1000), ("last save", "SIGTERM", 1, 1)],
+    ids=["closing", "closing and asked twice", "the last save"],
+)
+def test_a_disk_that_does_not_answer_keeps_no_process_from_ending(
+    place: str, name: str, count: int, grace: int, job: Job, undisturbed: str
+) -> None:
+    status = PREEMPTED if name == "SIGTERM" else 128 + signal.SIGINT
+    order: dict[str, Any] = {"signal": name, "count": count, "settings": {"grace": grace}}
+    assert job.start(place=place, at=16, **order) == status, job.said
+    assert "ends with the checkpoints that there are" in job.said
+    assert not job.passed(10), "the grace bounds it"
+    assert max(job.steps) == 14
+    assert job.start() == 0, job.said
+    assert job.result == undisturbed
 
 
 def test_a_second_ctrl_c_ends_at_once(job: Job, undisturbed: str) -> None:
@@ -158,7 +202,7 @@ def test_a_second_ctrl_c_ends_at_once(job: Job, undisturbed: str) -> None:
     assert max(job.steps) == 14
     assert job.told == ["interrupted by SIGINT"]
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_an_error_that_comes_of_the_signal_still_ends_as_one_who_was_told(job: Job, undisturbed: str) -> None:
@@ -167,7 +211,7 @@ def test_an_error_that_comes_of_the_signal_still_ends_as_one_who_was_told(job: J
     assert "the training ended by EOFError: the worker is gone" in job.said
     assert max(job.steps) == 14
     assert job.start() == 0, job.said
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_a_handler_of_the_script_stays_the_script_s(job: Job, undisturbed: str) -> None:
@@ -176,7 +220,7 @@ def test_a_handler_of_the_script_stays_the_script_s(job: Job, undisturbed: str) 
     assert json.loads(job.out.read_text())["heard"] == [signal.SIGTERM]
     assert "Current thread" in job.said, "faulthandler has its own, in C"
     assert job.steps == [0, 7, 14, 21, 28, 30]
-    assert job.end == undisturbed
+    assert job.result == undisturbed
 
 
 def test_without_signals_the_default_action_is_what_it_was(job: Job) -> None:

@@ -260,18 +260,23 @@ class Preemption:
             else:
                 raise self.exit()
         elif (self._decided and not self._is_out) or (number == signal.SIGINT and self._interrupts > 1):
-            if self._inside:
-                self._put_off = True
-            else:
+            if not self._inside:
                 raise self._raised()
+            self._put_off = True
+            if self._interrupts > 2:
+                self._hurry()
 
     def _caught_closing(self, *, first: bool, again: bool) -> None:
         if first:
             more = "; once more waits only a little longer" if self.told == "SIGINT" else ""
             self._say(f"{self.told}: finishes what is being saved, and ends{more}.")
             self._bound()
-        elif again and not self._hurried:
-            # The mirror first: what is being written gets a little time of its own.
+        elif again:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        if not self._hurried:
+            # The mirror is left first: what is being written gets a little time of its own.
             self._last = min(self._last, time.monotonic() + LAST)
             self._hurried = True
 
@@ -302,20 +307,22 @@ class Preemption:
 
     def _await_end(self) -> None:
         while not self._gone:
-            if time.monotonic() < self._last:
-                time.sleep(_GLANCE)
-                continue
-            with self._watcher:
-                if not self._gone:
-                    self._say(
-                        f"{self.told}: what the process waits for has not come within twice the grace: it ends with the"
-                        " checkpoints that there are."
-                        if not self._hurried
-                        else f"{self.told}: what is being written is left: the process ends with the checkpoints that"
-                        " there are."
-                    )
-                    os._exit(self._status)
+            time.sleep(_GLANCE)
+            self._end_if_over()
         self._is_bounded = False
+
+    def _end_if_over(self) -> None:
+        """End the process from outside of Python's order, where what it waits for has not come."""
+        if time.monotonic() < self._last:
+            return
+        with self._watcher:
+            if not self._gone:
+                late = "even so" if self._hurried else "within twice the grace"
+                self._say(
+                    f"{self.told}: what is being written or given back did not come to its end {late}: the process ends"
+                    " with the checkpoints that there are."
+                )
+                os._exit(self._status)
 
     @property
     def _status(self) -> int:
@@ -343,6 +350,7 @@ class Preemption:
                 )
                 break
             if over:
+                self._end_if_over()
                 self._settled.wait(_GLANCE)
         try:
             self._turn.pop()
@@ -356,10 +364,10 @@ class Preemption:
         last = time.monotonic() + LAST
         while not (self._heard or self._is_out) and not self._gone:
             time.sleep(_GLANCE)
-            now = time.monotonic()
-            if now >= last and (not self._writer.busy or now >= self._last):
+            if time.monotonic() >= last and not self._writer.busy:
                 # Nothing else can end it: it hangs in a call into C.
                 os._exit(self._status)
+            self._end_if_over()
 
     def _say(self, text: str) -> None:
         """Write to standard error below Python's own buffers, which the code under a handler may be filling."""

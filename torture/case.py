@@ -22,7 +22,10 @@ LAST_RESORT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault. `run` makes it in an empty folder, recovers, and returns how many calls the recovery took."""
+    """A fault. `run` makes it in an empty folder, recovers, and returns how many calls the recovery took.
+
+    It is pickled on its way to another process.
+    """
 
     kind: str
     name: str

@@ -36,11 +36,15 @@ FAR = 10**6
 """Steps of the life after a fault: no step is reached twice."""
 
 
+def _nobody(_promise: object) -> None:
+    """Listen to no promise."""
+
+
 @dataclass(slots=True)
 class Promises:
     """What the run was told: this may never be lost, and nothing else may be taken for true."""
 
-    mark: Callable[[object], None] = lambda _: None
+    mark: Callable[[object], None] = _nobody
     """Is told each promise, when it is made."""
     acknowledged: list[Commit] = field(default_factory=list[Commit])
     given_up: list[int] = field(default_factory=list[int])

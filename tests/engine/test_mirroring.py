@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import warnings
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.engine.runs import abandon, flip_newest, repository, run_and_abandon, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
 from tests.repo.states import meta, snapshot
+from tests.store.test_real_conditions import mounted
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.faults import FaultKind
 from unbroken.engine.mirroring import Mirroring, MirrorWarning, mirror_contents
@@ -212,6 +214,22 @@ def test_a_mirror_that_fails_costs_no_checkpoint_and_is_heard_once(root: Path, m
     assert str(mirror) in told[0]
     assert sum(mirroring.failures.values()) == 3
     assert any("the mirror" in reason for reason in repository(root).history()[-1].reasons)
+
+
+def test_a_first_start_whose_mirror_has_no_room_goes_on_and_says_so(tmp_path: Path, mirror: Path) -> None:
+    with mounted(mirror, "-t", "tmpfs", "-o", "size=16k", "unbroken-test"):
+        with contextlib.suppress(OSError), (mirror / "more").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            engine = engine_of(Training(), tmp_path / "runs", mirror=mirror)
+            assert engine.resume().step == 0
+            engine.save(5, reason="asked for", wait=True)
+            engine.close()
+        said = [str(one.message) for one in heard if issubclass(one.category, MirrorWarning)]
+        assert ["is not up to date: No room is left" in one for one in said] == [True]
+        assert steps_of(tmp_path / "runs") == [5, 0]
 
 
 def test_what_has_failed_is_copied_with_the_next_save(root: Path, mirror: Path) -> None:

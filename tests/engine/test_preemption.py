@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,14 +18,73 @@ from tests.engine.ranks import finish, go, results
 from tests.engine.ranks import steps_of as steps_of_ranks
 from tests.engine.runs import break_store, repository, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
+from unbroken.adapters.loop import Run
 from unbroken.engine import signals
-from unbroken.engine.mirroring import MirrorWarning
+from unbroken.engine.mirroring import Mirroring, MirrorWarning
+from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.observer import Nobody
 from unbroken.engine.preemption import Preempted
+from unbroken.engine.progress import Progress
+from unbroken.engine.snapshots import Snapshots
 from unbroken.errors import Fenced, NoUsableCheckpoint
 from unbroken.repo.repository import Repository
 from unbroken.store.local import LocalStore
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 OURS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Interrupted:
+    """Sends this process a signal each time a function of this name is called, from the `first` time on."""
+
+    def __init__(self, name: str, number: int = signal.SIGTERM, *, times: int = 1, first: int = 0) -> None:
+        self._name = name
+        self._number = number
+        self._left = times
+        self._skipped = first
+        self.calls = 0
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or self._name not in ("", frame.f_code.co_name):
+            return
+        self.calls += 1
+        if self._left and self.calls > self._skipped:
+            self._left -= 1
+            signal.raise_signal(self._number)
+
+
+class Swallows:
+    """State whose restore is interrupted, and which keeps that to itself."""
+
+    def __init__(self, *, signals: int = 0) -> None:
+        self.signals = signals
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": 1}
+
+    def load_state_dict(self, _: dict[str, int]) -> None:
+        for _nth in range(self.signals):
+            with suppress(BaseException):
+                signal.raise_signal(signal.SIGTERM)
+
+
+def is_given_back(root: Path) -> bool:
+    """Whether the run and the signals are free again."""
+    again = engine_of(Training(), root, signals=())
+    again.resume()  # raises RunBusy where they are not
+    again.close()
+    return [signal.getsignal(number) for number in OURS] == [
+        signal.SIG_DFL, signal.SIG_DFL, signal.default_int_handler,
+    ]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +98,7 @@ def handlers() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     signals._handlers._lingers_until = 0.0
+    signals._handlers._before.clear()
 
 
 def told_at(root: Path, step: int, number: int = signal.SIGTERM, **settings: Any) -> Preempted:
@@ -149,6 +213,92 @@ def test_ctrl_c_saves_first_and_then_interrupts_as_it_always_did(root: Path) -> 
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
+def test_a_second_ctrl_c_while_the_first_one_has_a_copy_written_does_not_destroy_that_save(
+    share: float, tmp_path: Path
+) -> None:
+    def told(root: Path, first: int) -> int:
+        engine = engine_of(Training(), root)
+        engine.resume()
+        engine.step(1)
+        assert engine.hold(1)
+        calls = Interrupted("", signal.SIGINT, first=first)
+        with suppress(KeyboardInterrupt), calls:
+            signal.raise_signal(signal.SIGINT)
+        with suppress(KeyboardInterrupt):  # once is enough
+            engine.close()
+        assert steps_of(root) == [1, 0], "what was held is saved"
+        assert repository(root).history()[-1].reasons == ["interrupted by SIGINT"]
+        return calls.calls
+
+    whole = told(tmp_path / "counted", 10**9)
+    assert whole > 100
+    told(tmp_path / "interrupted", int(share * whole) + 4)
+
+
+@pytest.mark.parametrize("name", ["show", "sit", "find", "_save", "expect", "history"])
+def test_a_signal_anywhere_in_a_start_leaves_nothing_taken(name: str, root: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place: tuple[str, int] = free.getsockname()
+    engine = engine_of(Training(), root, monitoring=Monitoring(port=place[1]))
+    with pytest.raises(Preempted), Interrupted(name, times=3) as calls:
+        engine.resume()
+    assert calls.calls
+    with socket.socket() as asks:
+        assert asks.connect_ex(place), "nothing is served any more"
+    signals._handlers._lingers_until = 0.0
+    for number in OURS[:2]:
+        signal.signal(number, signal.SIG_DFL)
+    assert is_given_back(root)
+
+
+def test_a_signal_that_a_restore_keeps_to_itself_ends_the_start_and_gives_everything_back(root: Path) -> None:
+    def start(*, signals: int) -> list[int]:
+        run = Run(root, job="run", quiet=True)
+        run.track(part=Swallows(signals=signals))
+        return list(run.steps(5))
+
+    run = Run(root, job="run", quiet=True)
+    run.track(part=Swallows())
+    for step in run.steps(5):
+        if step == 3:
+            break
+    run.close()
+    with pytest.raises(Preempted):
+        start(signals=3)
+    assert repository(root).history()[-1].reasons == ["preempted by SIGTERM"]
+    for number in OURS[:2]:
+        signal.signal(number, signal.SIG_DFL)
+    assert start(signals=0) == [0, 1, 2, 3, 4]
+
+
+FALLIBLE: dict[str, tuple[type, str]] = {
+    "mirroring": (Mirroring, "close"),
+    "observer": (Nobody, "ended"),
+    "progress": (Progress, "close"),
+    "memory": (Snapshots, "close"),
+}
+
+
+@pytest.mark.parametrize("step", FALLIBLE)
+def test_whatever_fails_at_the_end_the_run_is_given_back(
+    step: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(Training(), root, mirror=root.parent / "mirror")
+    engine.resume()
+
+    def fails(*_: object, **_named: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(*FALLIBLE[step], fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        engine.close()
+    monkeypatch.undo()
+    assert repository(root).history()[-1].event == "end"
+    assert is_given_back(root)
+
+
 def test_after_the_training_the_handlers_are_what_they_were(root: Path) -> None:
     engine = engine_of(Training(), root)
     engine.resume()
@@ -221,6 +371,7 @@ def test_further_signals_change_nothing_on_the_way_out(root: Path) -> None:
     assert steps_of(root) == [3, 0]
 
 
+@pytest.mark.exactness
 def test_ranks_that_are_all_told_end_together_with_their_next_save(tmp_path: Path) -> None:
     plain, root = tmp_path / "plain", tmp_path / "run"
     finish(plain, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,7 +153,7 @@ def test_where_it_stops_the_next_step_is_one_that_goes_on(
     assert (plan.first, plan.hint) == (None, hint)
     if named := re.search(r'^(?:worst_tier="(\w+)"|.*resume=(\d+))', hint):
         way = Wish(worst_tier=named[1]) if named[1] else Wish(resume=int(named[2]))  # type: ignore[arg-type]
-        evidence = Evidence(commits=THREE, **{**known, "rejected": {}})
+        evidence = replace(Evidence(commits=THREE, **known), rejected={})
         assert plan_recovery(evidence, way).first is not None
 
 

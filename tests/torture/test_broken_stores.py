@@ -18,7 +18,7 @@ from unbroken.store.local import LocalStore
 
 EVENTS = 160
 """Of the recording, the first saves: where nothing is ever settled, the disks of a whole run are too many."""
-MOST = 100
+MOST = 70
 """Disks that are looked at: a bench that needs more to find these would find nothing."""
 TOLD = {
     "a name before the sync of its file": r"lines of the history were written, 0 are there|its digest does not fit",

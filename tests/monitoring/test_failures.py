@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -94,10 +95,11 @@ def test_a_save_that_cannot_be_begun_is_counted_as_well(root: Path, textfile: Pa
     pending = root / "run" / "pending.json"
     pending.unlink(missing_ok=True)
     pending.mkdir()
+    (pending / "in the way").touch()
     with pytest.raises(SaveFailed):
         engine.save(5, reason="asked for", wait=True)
     assert told(engine, textfile)["unbroken_saves_failed_total"] == 1
-    pending.rmdir()
+    shutil.rmtree(pending)
     engine.close()
 
 

@@ -191,9 +191,15 @@ class Monitor:
         began = self._clock()
         usage, history = began >= self._measure_at, not self._history_known
         repository = Repository.open(self._settings.root, self._settings.job)
-        stock = look(repository, usage=usage, history=history)
+        self._history_known = (
+            True  # before the look: what a start writes meanwhile is looked for at the next one
+        )
+        try:
+            stock = look(repository, usage=usage, history=history)
+        except BaseException:
+            self._history_known = not history
+            raise
         self._metrics.looked(stock)
-        self._history_known = True
         if usage:
             self._measure_at = self._clock() + REST * (self._clock() - began)
 

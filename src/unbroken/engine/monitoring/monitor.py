@@ -191,13 +191,12 @@ class Monitor:
         began = self._clock()
         usage, history = began >= self._measure_at, not self._history_known
         repository = Repository.open(self._settings.root, self._settings.job)
-        self._history_known = (
-            True  # before the look: what a start writes meanwhile is looked for at the next one
-        )
+        # Before the look: what a start writes meanwhile is looked for at the next one.
+        self._history_known = True
         try:
             stock = look(repository, usage=usage, history=history)
         except BaseException:
-            self._history_known = not history
+            self._history_known &= not history
             raise
         self._metrics.looked(stock)
         if usage:

@@ -86,7 +86,8 @@ OBJECTS = {
     "workers": "workers.json",
     "low water": layout.LOW_WATER,
 }
-STATES = {step: snapshot(noise(3000, step), noise(2000, 9), step=step) for step in range(6)}
+# They share nothing: a pack that two need would be compacted, and so be of the newest epoch.
+STATES = {step: snapshot(noise(3000, step), noise(2000, 100 + step), step=step) for step in range(6)}
 
 
 def train(repository: Repository, step: int) -> None:

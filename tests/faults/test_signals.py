@@ -90,7 +90,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return job.result
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.exactness), "SIGINT"])
 def test_a_signal_in_a_step_saves_the_step_and_the_next_start_ends_as_if_there_had_been_none(
     name: str, job: Job, undisturbed: str
 ) -> None:
@@ -180,7 +180,11 @@ def test_where_no_clean_point_comes_the_grace_ends_it_with_what_was_committed(
 
 @pytest.mark.parametrize(
     ("place", "name", "count", "grace"),
-    [("closing", "SIGTERM", 1, 1), ("closing", "SIGINT", 2, 1000), ("last save", "SIGTERM", 1, 1)],
+    [
+        pytest.param("closing", "SIGTERM", 1, 1, marks=pytest.mark.exactness),
+        ("closing", "SIGINT", 2, 1000),
+        ("last save", "SIGTERM", 1, 1),
+    ],
     ids=["closing", "closing and asked twice", "the last save"],
 )
 def test_a_disk_that_does_not_answer_keeps_no_process_from_ending(

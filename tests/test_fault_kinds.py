@@ -255,8 +255,8 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "store/test_copy_to_a_bucket.py::test_there_and_back_again",
     )),
     "I10": ("what is there stays whole until what takes its place is", (
-        "testing/test_disk_states.py::test_a_name_may_arrive_before_the_bytes_of_its_file",
-        "torture/test_broken_stores.py::test_a_system_that_leaves_out_a_barrier_is_caught",
+        "torture/test_disk_states.py::test_a_name_may_arrive_before_the_bytes_of_its_file",
+        "torture/test_broken_stores.py::test_a_system_that_leaves_out_a_barrier_is_caught_by_what_it_breaks",
         "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
     )),
     "I11": ("all ranks go on from the same step", (

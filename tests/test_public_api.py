@@ -269,7 +269,7 @@ def test_an_interval_and_the_best() -> None:
 def test_an_engine_takes_its_source_and_its_settings() -> None:
     assert options(unbroken.CheckpointEngine, POSITIONAL) == {"source": "required", "settings": "required"}
     assert list(options(unbroken.CheckpointEngine, KEYWORD)) == [
-        "segment", "rebuilder", "world", "clock", "now", "environment",
+        "segment", "rebuilder", "trial", "world", "clock", "now", "environment",
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ _SHARED = Path("/dev/shm")
 def room() -> Generator[Path, None, None]:
     """Give an empty directory, in memory if possible, that is gone afterwards."""
     where = _SHARED if os.access(_SHARED, os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="unbroken-torture-", dir=where))
+    folder = Path(tempfile.mkdtemp(prefix="torture-of-disks-", dir=where))
     try:
         yield folder
     finally:

@@ -154,7 +154,7 @@ def _as_another(run: Callable[[Path], int], folder: Path) -> int:
         mine.mkdir()
     os.chown(mine, NOBODY, NOBODY)
     for path in (folder, *folder.parents):
-        if path.name.startswith("unbroken-torture-"):
+        if path.name.startswith("torture-of-disks-"):
             path.chmod(0o711)
     folder.chmod(0o711)
     reading, writing = os.pipe()

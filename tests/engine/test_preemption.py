@@ -91,6 +91,8 @@ def is_given_back(root: Path) -> bool:
 def handlers() -> Iterator[None]:
     """Begin each test with what a script has, and let nothing that lingers reach the next one."""
     before = {number: signal.getsignal(number) for number in OURS}
+    signals._handlers._listeners.clear()  # of an engine that a test elsewhere has left open
+    signals._handlers._before.clear()
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

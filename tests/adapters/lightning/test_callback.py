@@ -32,7 +32,7 @@ def weights(module: torch.nn.Module) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("every", [0, -1, 2.5, "10"])
+@pytest.mark.parametrize("every", [0, -1, 2.5, "ten"])
 def test_every_is_a_number_of_steps(every: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         CheckpointCallback(tmp_path, every=every)

@@ -34,14 +34,17 @@ def cases(*, seed: int = 0) -> Iterator[Case]:
     with room() as folder:
         whole(LocalStore(folder / "run", token=temporary_tokens(1)), promises)
         tree = taken(folder)
-        needed = {path: _needs(folder, tree, path) for path, data in tree.items() if data is not None}
+        files = [path for path, data in tree.items() if data is not None]
+        needed = {path: _needs(folder, tree, path, gone=False) for path in files}
+        # An index that is there and damaged is read from its pack; a pack without one is a leftover of a save.
+        missed = {path: _needs(folder, tree, path, gone=True) for path in files}
     for path in sorted(needed):
         for kind, detail, data in _damaged(tree, path, random.Random(f"{seed} {path}")):
             yield Case(
                 f"damage: {kind}",
                 f"{path}: {detail}",
                 f"damage {path} {kind} {detail}",
-                partial(_run, tree, promises, path, data, needed[path]),
+                partial(_run, tree, promises, path, data, (missed if data is None else needed)[path]),
             )
 
 
@@ -75,10 +78,11 @@ def _damaged(tree: Tree, path: str, draw: random.Random) -> Iterator[tuple[str, 
             yield "swapped", f"for {other}", tree[other]
 
 
-def _needs(folder: Path, tree: Tree, path: str) -> frozenset[int]:
-    """Return the commits that cannot do without a file."""
+def _needs(folder: Path, tree: Tree, path: str, *, gone: bool) -> frozenset[int]:
+    """Return the commits that cannot do without a file, or without what it holds."""
     spoiled = folder / "spoiled"
-    laid_out({**tree, path: b""}, spoiled)
+    without = {name: data for name, data in tree.items() if name != path}
+    laid_out(without if gone else {**tree, path: b""}, spoiled)
     repository = Repository(LocalStore(spoiled / "run"), JOB)
     healthy = Repository(LocalStore(folder / "run"), JOB).commits()
     there = {commit.sequence for commit in repository.commits()}

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.torture.test_slice import EVERY
 from torture import __main__ as command
 from torture import bench
 from torture.case import Case, Outcome
 from torture.page import page
-from torture.recovery import Lost, Wrong
+from torture.recovery import MOST_OPERATIONS, Lost, Wrong
 from torture.returning_faults import TooMany
 
 PAGE = Path(__file__).parents[2] / "docs" / "torture.md"
@@ -86,3 +87,19 @@ def test_the_page_says_what_a_run_would_write() -> None:
     for paragraph in always:
         if paragraph in other and not paragraph.startswith(("|", "## By kind", "`make torture` does")):
             assert paragraph.strip() in there
+
+
+def test_the_page_is_what_a_full_run_has_written_with_nothing_lost_or_wrong_or_hanging() -> None:
+    there = PAGE.read_text()
+    lines = [
+        bench.Line(kind=kind, faults=n, recovered=r, lost=lost, wrong=w, hangs=h, most_calls=most)
+        for kind, (n, r, lost, w, h, most) in rows(there).items()
+    ]
+    told = re.search(r"^\| code \| `(.+)`, seed (\d+) \|$", there, re.MULTILINE)
+    assert told is not None
+    left_out = re.findall(r"^- (.+: .+ is not permitted here)$", there, re.MULTILINE)
+    assert there == page(lines, commit=told[1], seed=int(told[2]), bound=MOST_OPERATIONS, left_out=left_out)
+    assert {line.kind for line in lines} | {reason.split(":")[0] for reason in left_out} >= EVERY.keys()
+    for line in lines:
+        assert (line.recovered, line.lost, line.wrong, line.hangs) == (line.faults, 0, 0, 0), line.kind
+    assert sum(line.faults for line in lines) >= 10_000

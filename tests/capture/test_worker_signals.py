@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from unbroken.engine import signals
 from unbroken.engine.standing import Notice, answered_by
 from unbroken.repo.process import Process, current
 
@@ -29,6 +30,7 @@ while os.read(reading, 1):
 
 @pytest.fixture
 def notice() -> Iterator[Notice]:
+    signals._handlers._notice.show(())  # of an engine that a test elsewhere has left open
     notice = Notice()
     yield notice
     notice.show(())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from unbroken.repo.process import Process
 
-NAME = "unbroken-answers"
+NAME = "signals-unbroken"
 _SHOWN_AS = f"/memfd:{NAME} (deleted)"
 
 

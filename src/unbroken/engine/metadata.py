@@ -53,10 +53,7 @@ def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
     notes += [f"metric {name} was {about.metrics[name]}" for name in about.metrics if name not in metrics]
     return Meta(
         job=about.job,
-        pid=about.process.pid,
-        process_start=about.process.start,
-        host=about.process.host,
-        boot_id=about.process.boot_id,
+        **about.process.as_owner(),
         time=about.time,
         step=Step(about.step),
         segment=about.segment,
@@ -103,10 +100,7 @@ def last_line(process: Process, job: str, step: int, reasons: Sequence[str], *, 
     return HistoryRecord(
         event="end",
         job=job,
-        pid=process.pid,
-        process_start=process.start,
-        host=process.host,
-        boot_id=process.boot_id,
+        **process.as_owner(),
         time=time,
         step=Step(step),
         reasons=list(reasons),

@@ -166,10 +166,7 @@ class Resumption:
         return HistoryRecord(
             event="start",
             job=job,
-            pid=process.pid,
-            process_start=process.start,
-            host=process.host,
-            boot_id=process.boot_id,
+            **process.as_owner(),
             time=time,
             fault="" if self.fault.kind is FaultKind.NONE else self.fault.kind.value,
             tier=self.tier.value,

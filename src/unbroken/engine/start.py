@@ -114,10 +114,7 @@ def tell_refused(run: Seat, error: BaseException, *, job: str, process: Process,
     record = HistoryRecord(
         event="refused",
         job=job,
-        pid=process.pid,
-        process_start=process.start,
-        host=process.host,
-        boot_id=process.boot_id,
+        **process.as_owner(),
         time=time,
         reasons=[f"{type(error).__name__}: {error}"[:MOST_TOLD]],
     )

@@ -144,10 +144,7 @@ def _claim(
     write_id = names.write_id(token(), number)
     record = EpochRecord(
         job=job,
-        pid=owner.pid,
-        process_start=owner.start,
-        host=owner.host,
-        boot_id=owner.boot_id,
+        **owner.as_owner(),
         time=time,
         epoch=number,
         write_id=write_id,

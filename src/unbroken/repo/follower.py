@@ -185,7 +185,7 @@ class _Knock:
     def _hello(self, epoch: Epoch) -> Hello:
         owner = self.owner
         return Hello(
-            job=self.job, pid=owner.pid, process_start=owner.start, host=owner.host, boot_id=owner.boot_id,
+            job=self.job, **owner.as_owner(),
             epoch=epoch, rank=self.rank, world_size=self.size, nonce=self.nonce,
         )  # fmt: skip
 

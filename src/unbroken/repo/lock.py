@@ -127,10 +127,7 @@ class RunLock:
         """Record who holds the run and who writes for it, for the next one that wants it and for people."""
         lease = Lease(
             job=self.job,
-            pid=self.owner.pid,
-            process_start=self.owner.start,
-            host=self.owner.host,
-            boot_id=self.owner.boot_id,
+            **self.owner.as_owner(),
             time=now,
             epoch=epoch,
             companion=None if companion is None else Worker(pid=companion.pid, process_start=companion.start),

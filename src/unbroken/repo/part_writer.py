@@ -177,10 +177,7 @@ def record_of(
     """Return what the one who commits has to know of the parts that a rank has written."""
     return RankRecord(
         job=job,
-        pid=owner.pid,
-        process_start=owner.start,
-        host=owner.host,
-        boot_id=owner.boot_id,
+        **owner.as_owner(),
         time=time,
         rank=rank,
         step=order.step,

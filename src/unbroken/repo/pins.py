@@ -43,10 +43,7 @@ def hold(
     owner = current()
     record = Pin(
         job=job,
-        pid=owner.pid,
-        process_start=owner.start,
-        host=owner.host,
-        boot_id=owner.boot_id,
+        **owner.as_owner(),
         time=now,
         holds=[Hold(sequence=sequence, until=until) for sequence, until in sorted(holds.items())],
         reason=reason,

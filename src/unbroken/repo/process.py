@@ -14,12 +14,22 @@ import select
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from unbroken.format.records import Owner
 
 _PROC = Path("/proc")
 _PAUSE_S = 0.05
 """Between two looks at a process, where the system has no other way to wait for one that is no child."""
+
+
+class OwnerFields(TypedDict):
+    """What a record says of the process that wrote it; see `format.records.Owner`."""
+
+    pid: int
+    process_start: str
+    host: str
+    boot_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,10 @@ class Process:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
+
+    def as_owner(self) -> OwnerFields:
+        """Return the fields by which a record names this process; `named_in` reads them back."""
+        return OwnerFields(pid=self.pid, process_start=self.start, host=self.host, boot_id=self.boot_id)
 
     def is_alive(self, *, here: Process | None = None) -> bool | None:
         """Return whether this process still runs, or None if that cannot be told from `here`.

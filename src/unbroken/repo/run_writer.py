@@ -231,10 +231,7 @@ class RunWriter:
         owner = self._lock.owner
         pending = Pending(
             job=self.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
+            **owner.as_owner(),
             time=self._clock(),
             step=step,
             segment=segment,
@@ -298,10 +295,7 @@ class RunWriter:
         owner = self._lock.owner
         record = WorkersRecord(
             job=self.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
+            **owner.as_owner(),
             time=self._clock(),
             workers=[Worker(pid=worker.pid, process_start=worker.start) for worker in workers],
         )

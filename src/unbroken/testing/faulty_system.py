@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ def os_error(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-class Intercepted(System):
+class Intercepted(System, ABC):
     """Passes each call on by way of `_call`, with a name and the path it is about, as far as known.
 
     The names are those of the methods; an `open` that may create a file is a `create`.
@@ -34,8 +35,9 @@ class Intercepted(System):
     def __init__(self) -> None:
         self._paths: dict[int, str] = {}
 
+    @abstractmethod
     def _call(self, name: str, path: str, call: Callable[[], T]) -> T:
-        raise NotImplementedError
+        """Carry out `call`, or fail in its place."""
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0, *, at: int | None = None) -> int:
         opened = System.open

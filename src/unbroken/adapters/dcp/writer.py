@@ -210,10 +210,7 @@ class StorageWriter(_StorageWriter):
         components = [sharding.COMPONENT, *(shards.label(record.rank) for record in records)]
         return Meta(
             job=self.settings.job,
-            pid=owner.pid,
-            process_start=owner.start,
-            host=owner.host,
-            boot_id=owner.boot_id,
+            **owner.as_owner(),
             time=time.time(),
             step=self._step(),
             reason=REASON,

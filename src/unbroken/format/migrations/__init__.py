@@ -37,17 +37,17 @@ MIGRATIONS: tuple[Migration, ...] = ()
 
 def record(plain: Plain, *, version: int) -> Plain:
     """Return a record of version `version` as this package writes it."""
-    for migration in MIGRATIONS:
-        if migration.reads >= version:
-            plain = migration.record(plain)
-    return plain
+    return _through(plain, [migration.record for migration in MIGRATIONS if migration.reads >= version])
 
 
 def document(plain: Plain, *, version: int) -> Plain:
     """Return a component's document of version `version` as this package writes it."""
-    for migration in MIGRATIONS:
-        if migration.reads >= version:
-            plain = migration.document(plain)
+    return _through(plain, [migration.document for migration in MIGRATIONS if migration.reads >= version])
+
+
+def _through(plain: Plain, steps: list[Callable[[Plain], Plain]]) -> Plain:
+    for step in steps:
+        plain = step(plain)
     return plain
 
 

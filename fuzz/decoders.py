@@ -17,7 +17,6 @@ from fuzz import mutations, seeds
 from fuzz.mutations import Mutation
 from unbroken.adapters.nemo_gym.frames import Frames
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.cli.target import split
 from unbroken.engine.configuration import file as configuration
 from unbroken.engine.configuration import place
 from unbroken.errors import CorruptObject, UnbrokenError
@@ -27,6 +26,7 @@ from unbroken.format.compression import BlobCodec, decompress
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.records import HistoryRecord
+from unbroken.inspection.target import split
 from unbroken.repo import birth
 from unbroken.repo.names import check_job
 from unbroken.repo.opaque import opaque_places

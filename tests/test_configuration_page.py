@@ -10,12 +10,12 @@ import pytest
 
 import unbroken
 from tests.pages import ROOT
-from unbroken.cli.ls import list_runs
-from unbroken.cli.target import default_root
 from unbroken.engine.configuration import names
 from unbroken.engine.configuration.layers import effective
 from unbroken.engine.options import OPTIONS
 from unbroken.engine.settings import Settings
+from unbroken.inspection.listing import list_runs
+from unbroken.inspection.target import default_root
 
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
 README = (ROOT / "README.md").read_text()

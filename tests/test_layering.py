@@ -23,7 +23,10 @@ LAYERS = (
     {"capture"},
     {"buffers"},
     {"adapters"},
-    {"cli", "report", "proving"},
+    {"report", "proving"},
+    {"inspection"},
+    {"ui"},
+    {"cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {

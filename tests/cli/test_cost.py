@@ -15,12 +15,13 @@ from tests.cli.command import unbroken
 from unbroken.adapters.loop import Run
 from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.cli.show import Checkpoint, cost_table
+from unbroken.cli.show import cost_table
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Settings
 from unbroken.format.layout import document
 from unbroken.format.meta import ComponentCost
 from unbroken.format.pack import decode_index
+from unbroken.inspection.checkpoint import Checkpoint
 from unbroken.repo.repository import Repository
 from unbroken.types import How
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.repo.training import Trained, at_read, compact, save_and_keep_one, trained
-from unbroken.cli.ls import checkpoints
-from unbroken.cli.show import describe
-from unbroken.cli.target import Target
-from unbroken.cli.verify import tables, verified
+from unbroken.cli.verify import tables
 from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format import layout
+from unbroken.inspection.checkpoint import describe
+from unbroken.inspection.listing import checkpoints
+from unbroken.inspection.target import Target
+from unbroken.inspection.verification import verified
 from unbroken.store.base import ByteStore
 
 pytestmark = pytest.mark.parametrize("train", [save_and_keep_one, compact])

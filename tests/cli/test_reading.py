@@ -15,10 +15,11 @@ import pytest
 from tests.cli.command import unbroken
 from unbroken.adapters.loop import Run
 from unbroken.capture.source import GraftSource, policy_of_loaded
-from unbroken.cli import target
-from unbroken.cli.ls import Listed, cells
+from unbroken.cli.ls import cells
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.settings import Resume, Settings
+from unbroken.inspection import target
+from unbroken.inspection.listing import Listed
 from unbroken.repo.repository import Repository
 
 STEPS = [40, 30, 20]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unbroken.cli.target import split
+from unbroken.inspection.target import split
 
 TOP = Path(__file__).parent.parent.parent
 DECODERS = (

@@ -10,8 +10,8 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import Target, run_named, run_of, split
 from unbroken.errors import ConfigError
+from unbroken.inspection.target import Target, run_named, run_of, split
 from unbroken.repo import copying
 from unbroken.repo.copying import Copied
 from unbroken.repo.pruning import check_idle

@@ -9,12 +9,12 @@ import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import Target, run_of
 from unbroken.format.records import Commit
+from unbroken.inspection.difference import difference
+from unbroken.inspection.target import run_of
 from unbroken.report.comparison import (
     ComponentComparison,
     classes_told,
-    compared,
     comparison_table,
     off_by,
     plain,
@@ -29,7 +29,7 @@ CHECKPOINT = "A run (its newest checkpoint), RUN@STEP, or a step's directory."
 
 @dataclass(frozen=True, slots=True)
 class DiffResult:
-    """Two checkpoints and what differs between them."""
+    """What a machine reads."""
 
     a: str
     b: str
@@ -46,15 +46,12 @@ def diff(
     debug: DebugOption = False,
 ) -> int:
     """Compare two checkpoints. Exit status 1 if they differ."""
-    left, right = run_of(a), run_of(b)
-    before, was = left.read(lambda commit: (commit, left.repository.load(commit)))
-    after, now = right.read(lambda commit: (commit, right.repository.load(commit)))
-    components = compared(was, now, wall_clock=wall_clock)
-    found = [leaf for row in components for leaf in row.differences]
-    result = DiffResult(left.place(before), right.place(after), not found, components)
+    between = difference(run_of(a), run_of(b), wall_clock=wall_clock)
+    components, found = between.components, between.leaves
+    result = DiffResult(between.a, between.b, not found, components)
     parts: list[Table | str] = [
-        f"A: {named(left, before)}",
-        f"B: {named(right, after)}",
+        f"A: {named(between.before, between.a)}",
+        f"B: {named(between.after, between.b)}",
         *classes_told(components),
         "",
         comparison_table(components),
@@ -70,5 +67,5 @@ def diff(
     return EXIT_OK if result.equal else EXIT_NO
 
 
-def named(target: Target, commit: Commit) -> str:
-    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}, {target.place(commit)}"
+def named(commit: Commit, place: str) -> str:
+    return f"step {number(commit.step)}, {where(commit.position, commit.segment)}, {place}"

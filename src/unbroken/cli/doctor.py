@@ -11,11 +11,11 @@ import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import default_root, run_named, run_of
 from unbroken.engine.diagnosis import examine
 from unbroken.engine.mirroring import mirror_contents
 from unbroken.engine.settings import RESUME_WORDS, Resume, Settings, WorstTier
 from unbroken.errors import ConfigError
+from unbroken.inspection.target import default_root, run_named, run_of
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best

@@ -8,8 +8,8 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import default_root, open_run, runs_in
 from unbroken.errors import ConfigError
+from unbroken.inspection.target import default_root, open_run, runs_in
 from unbroken.repo.usage import measure
 from unbroken.report.usage import as_data, usage_tables
 

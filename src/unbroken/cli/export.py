@@ -18,10 +18,10 @@ from unbroken.adapters.rllib.names import reached
 from unbroken.cli import pretrained
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.roots import Roots
-from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
+from unbroken.inspection.roots import Roots
+from unbroken.inspection.target import run_of
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import is_url
 from unbroken.report.arrays import PARTS, Arrays, NamedArray, outermost

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
 from unbroken.adapters.nemo_gym.trainer.payload import COMPONENT, Payload, read_payload
 from unbroken.adapters.nemo_gym.view.layers import document
-from unbroken.cli.target import Target, run_of
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
+from unbroken.inspection.target import Target, run_of
 from unbroken.report.gym import facts_of
 from unbroken.state.parts import split_name
 

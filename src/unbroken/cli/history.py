@@ -8,7 +8,7 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import run_of
+from unbroken.inspection.target import run_of
 from unbroken.report.history import history_data, history_table
 
 

@@ -12,8 +12,8 @@ import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption, guarded
 from unbroken.cli.output import show
-from unbroken.cli.target import run_of
 from unbroken.errors import ConfigError
+from unbroken.inspection.target import run_of
 from unbroken.repo import keys
 from unbroken.repo.keys import HeldKey
 from unbroken.repo.vouching import Vouching, vouching

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import open_run, run_named
-from unbroken.repo.collect import Spared
-from unbroken.repo.fault import ObjectFault
-from unbroken.repo.pruning import PrunePlan, check_idle, plan_prune, retention_now
+from unbroken.inspection.pruned import Pruned, planned
+from unbroken.inspection.target import open_run, run_named
+from unbroken.repo.pruning import check_idle, plan_prune, retention_now
 from unbroken.repo.usage import sizes_of
-from unbroken.report.pruning import freed_by, plan_tables
+from unbroken.report.pruning import plan_tables
 from unbroken.report.quantity import counted, size
 from unbroken.report.table import Table
 from unbroken.store.base import ByteStore
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What a machine reads. With `dry_run` nothing was done, and `freed` is what would be."""
-
-    run: str
-    dry_run: bool
-    busy: str
-    dropped: tuple[int, ...]
-    """Steps of the checkpoints that go."""
-    deleted: tuple[str, ...]
-    rewritten: tuple[str, ...]
-    spared: tuple[Spared, ...]
-    freed: int
-    damaged: tuple[ObjectFault, ...] = ()
-    missing_room: int = 0
 
 
 def prune(
@@ -72,7 +52,7 @@ def prune(
     tables = plan_tables(plan, size_of)
     if dry_run:
         busy = f"The run is in use by {plan.busy}: prune refuses until it has ended." if plan.busy else ""
-        show(*tables, *(["", busy] if busy else []), data=_planned(run, plan, size_of), json=json)
+        show(*tables, *(["", busy] if busy else []), data=planned(run, plan, size_of), json=json)
         return EXIT_OK
     if not take_over:
         check_idle(store, repository.job, otherwise="add --take-over")
@@ -106,19 +86,6 @@ def _told(result: Pruned) -> list[Table | str]:
             f"Packs that are partly dead stay: to rewrite the next, {size(result.missing_room)} must be free first."
         )
     return lines
-
-
-def _planned(run: str, plan: PrunePlan, size_of: Callable[[str], int]) -> Pruned:
-    return Pruned(
-        run,
-        dry_run=True,
-        busy=str(plan.busy) if plan.busy else "",
-        dropped=tuple(c.step for c in plan.retention.dropped) if plan.retention else (),
-        deleted=plan.collection.keys,
-        rewritten=plan.compaction.packs,
-        spared=plan.collection.spared,
-        freed=freed_by(plan, size_of),
-    )
 
 
 def _on_disk(store: ByteStore) -> int:

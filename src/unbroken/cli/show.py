@@ -6,19 +6,15 @@ Not promised: how long a save was written in the background. What it cost is wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show as print_out
-from unbroken.cli.target import Target, run_of
-from unbroken.format.meta import ComponentCost, Meta
-from unbroken.format.records import Commit
-from unbroken.repo.vouching import voucher
-from unbroken.report.environments import COMPONENT as ENVIRONMENTS
-from unbroken.report.environments import Environments, environments
+from unbroken.format.meta import ComponentCost
+from unbroken.inspection.checkpoint import Checkpoint, describe, loaded
+from unbroken.inspection.target import run_of
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number, seconds, size
 from unbroken.report.shown import Shown
@@ -39,30 +35,6 @@ TELLING = (
     "mujoco", "Box2D", "minigrid",
 )  # fmt: skip
 """Packages whose versions decide whether a resume is exact; others are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentFacts:
-    """What a checkpoint says of one component. Sizes are uncompressed and in bytes."""
-
-    component: str
-    fidelity: str
-    reason: str
-    document_bytes: int
-    array_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """One checkpoint, as `show` tells it."""
-
-    path: str
-    commit: Commit
-    meta: Meta
-    components: tuple[ComponentFacts, ...]
-    signature: str
-    environments: tuple[Environments, ...] = ()
-    """By which way each was captured. What saving a component cost stands in `meta.cost`."""
 
 
 def show(
@@ -98,31 +70,6 @@ def show(
         parts += ["", cost_table(checkpoint)]
     print_out(*parts, data=checkpoint, json=json)
     return EXIT_OK
-
-
-def describe(target: Target, commit: Commit) -> Checkpoint:
-    """Gather what is known of a checkpoint without loading its arrays."""
-    repository = target.repository
-    meta, manifest = repository.meta(commit), repository.manifest(commit)
-    found: list[ComponentFacts] = []
-    seen: tuple[Environments, ...] = ()
-    for entry in sorted(manifest.documents.values(), key=lambda entry: entry.component):
-        promise = meta.fidelity.get(entry.component)
-        document = repository.document(commit, entry.component)
-        if split_name(entry.component)[0] == ENVIRONMENTS:
-            seen += environments(document.roots)
-        found.append(
-            ComponentFacts(
-                entry.component,
-                promise.fidelity.value if promise else "",
-                promise.reason if promise else "",
-                entry.size,
-                sum(blob.size for blob in document.blobs),
-            )
-        )
-    said = voucher(repository.manifest(commit))
-    signature = f"{said.verdict.value}{f' ({said.key})' if said.key else ''}"
-    return Checkpoint(target.place(commit), commit, meta, tuple(found), signature, seen)
 
 
 def facts_table(checkpoint: Checkpoint, *, every: bool) -> Table:
@@ -225,15 +172,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _told(nbytes: int | None) -> str:
     return "" if nbytes is None else size(nbytes)
-
-
-def loaded(target: Target, commit: Commit, component: str) -> Component:
-    """Return one component.
-
-    Raises:
-        ConfigError: the checkpoint has no such component; the error lists those that it has.
-    """
-    return target.repository.load(commit, [component]).components[component]
 
 
 def tree_shown(component: Component) -> Shown:

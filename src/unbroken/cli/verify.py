@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.cli.target import Target, run_of
-from unbroken.errors import ConfigError
-from unbroken.repo.fault import ObjectFault
+from unbroken.inspection.target import run_of
+from unbroken.inspection.verification import Verification, verified
 from unbroken.report.quantity import number
 from unbroken.report.table import Cell, Column, Table
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedCommit:
-    """One checkpoint and what is wrong with it."""
-
-    step: int
-    sequence: int
-    directory: str
-    faults: tuple[ObjectFault, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """A run and its checkpoints, newest first. `passed_over`: the steps of those that the run, which is in
-    training, deleted before they were read. `broken`: records and indexes of the run that cannot be read."""
-
-    run: str
-    intact: bool
-    checkpoints: tuple[CheckedCommit, ...]
-    passed_over: tuple[int, ...] = ()
-    broken: tuple[ObjectFault, ...] = ()
 
 
 def verify(
@@ -52,28 +28,6 @@ def verify(
     result = verified(target)
     show(*tables(result), data=result, json=json)
     return EXIT_OK if result.intact else EXIT_NO
-
-
-def verified(target: Target) -> Verification:
-    """Check the named checkpoint, or all of them.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    commits = [target.commit] if target.commit else target.repository.commits()
-    broken = () if target.commit else tuple(target.repository.broken())
-    if not commits and not broken:
-        raise ConfigError(f"{target.where} holds no checkpoint.", hint="There is nothing to verify yet.")
-    checked: list[CheckedCommit] = []
-    passed_over: list[int] = []
-    for c in commits:
-        faults = tuple(target.repository.verify(c))
-        if faults and target.repository.gone(c):
-            passed_over.append(c.step)
-        else:
-            checked.append(CheckedCommit(c.step, c.sequence, c.directory, faults))
-    intact = not broken and not any(c.faults for c in checked)
-    return Verification(target.where, intact, tuple(checked), tuple(passed_over), broken)
 
 
 def tables(result: Verification) -> list[Table | str]:

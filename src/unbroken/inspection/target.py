@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from unbroken.cli import bucket
 from unbroken.engine.configuration.layers import root_said
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, RunBusy
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit
+from unbroken.inspection import bucket
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import is_url
 from unbroken.repo.settled import ATTEMPTS

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from unbroken.errors import CorruptObject, Fenced, ObjectBlocked, ObjectMissing, StoreError, UnsupportedFormat
 from unbroken.format import layout
@@ -27,6 +28,16 @@ from unbroken.repo.process import Process
 from unbroken.repo.seal import seal, unseal
 from unbroken.store.base import ByteStore, exists
 from unbroken.types import Epoch, Sequence, WriteId
+
+
+class Numbered(Protocol):
+    """What was saved under a claim: a commit, or a record of one."""
+
+    @property
+    def epoch(self) -> Epoch: ...
+
+    @property
+    def sequence(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class Epochs:
     starts: Mapping[Epoch, Sequence]
     damaged: Mapping[Epoch, ObjectFault]
 
-    def hidden_by(self, commit: Commit, among: Iterable[Commit] = ()) -> Epoch | None:
+    def hidden_by(self, commit: Numbered, among: Iterable[Commit] = ()) -> Epoch | None:
         """Return an epoch that makes `commit` inert, or None if the commit counts.
 
         Where a start record is damaged, the first of that epoch's own commits in `among` stands in

@@ -29,7 +29,8 @@ from unbroken.format.document import BlobRef, Document
 from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, FormatRecord, HistoryRecord, Pending, decode_format
-from unbroken.repo import birth, keys, names
+from unbroken.format.saves import SaveRecord
+from unbroken.repo import birth, fencing, keys, names, saves
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.coordinator import Ranks
 from unbroken.repo.fault import ObjectFault
@@ -247,6 +248,21 @@ class Repository:
             except (CorruptObject, UnsupportedFormat):
                 continue
         return records
+
+    def saves(self) -> list[SaveRecord]:
+        """Return what is known of every save of the run, oldest first, those included whose checkpoints are gone.
+
+        A report for people. What cannot be read is left out, unless the checkpoint is there to say it; of a long run
+        the older records are thinned out (docs/format.md). Fields are None where nobody knows: `durable` where only
+        the checkpoint is left, more of them where that is damaged. A `sequence` of 0 is of the run that this one was
+        copied from.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        log = self._log()
+        epochs = fencing.read_epochs(self.store, known=self._starts)
+        return saves.read(self.store, self._index, log.commits, epochs)
 
     def writer(
         self,

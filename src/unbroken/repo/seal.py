@@ -25,6 +25,12 @@ def seal(record: wire.Record) -> bytes:
     return seal_json(wire.encode(record))
 
 
+def seal_line(record: wire.Record) -> bytes:
+    """Return a record with its check as one line, for files that grow by lines."""
+    body = wire.encode(record, indent=0)[:-1]
+    return _sealed(body + b',"check":"b3:', b'"}\n')
+
+
 def unseal(data: bytes, kind: type[wire.R], *, key: str) -> wire.R:
     """Return the record in `data`.
 
@@ -40,8 +46,10 @@ def seal_json(body: bytes) -> bytes:
     """Return a JSON object that has at least one field, with a check added as its last field."""
     if not body.endswith(b"}") or len(body) < len(b'{"a":0}'):
         raise InternalError("Only a JSON object with a field can be sealed.")
-    head = body[:-1].rstrip() + b',\n  "check": "b3:'
-    tail = b'"\n}\n'
+    return _sealed(body[:-1].rstrip() + b',\n  "check": "b3:', b'"\n}\n')
+
+
+def _sealed(head: bytes, tail: bytes) -> bytes:
     digits = digest_of([head, _BLANK, tail]).removeprefix("b3:").encode()
     return head + digits + tail
 

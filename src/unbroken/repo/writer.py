@@ -63,6 +63,7 @@ from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
+from unbroken.repo.saves import SaveLog
 from unbroken.repo.seal import seal
 from unbroken.state.parts import labelled
 from unbroken.state.snapshot import Base, Snapshot
@@ -139,6 +140,7 @@ class CheckpointWriter:
         """All blobs that they need."""
         self._starts: dict[Epoch, Sequence] = {}
         self._pid = os.getpid()
+        self._saves = SaveLog(store, pen.claim, index)
         self.in_doubt = False
         """Whether the commit record of a save that failed may still appear."""
 
@@ -286,6 +288,10 @@ class CheckpointWriter:
             clear_note(self._store, layout.PENDING)
         return commit
 
+    def record(self, plan: RetentionPlan, *, durable: float) -> str:
+        """Put the newest checkpoint, which took `durable` seconds, on record before `plan` is carried out; see `SaveLog.add`."""
+        return self._saves.add((*plan.kept, *plan.dropped), going=plan.dropped, durable=durable)
+
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
         """Delete what the plan does not keep, and leftovers. Commits newer than the plan stay.
 
@@ -301,6 +307,8 @@ class CheckpointWriter:
         """Delete what the plan does not keep (without one, every checkpoint stays) and all that is dead."""
         self._check_process()
         dropped = {commit.sequence for commit in plan.dropped} if plan else frozenset[Sequence]()
+        if plan is not None:
+            self._saves.warn(self.commits(), going=plan.dropped)
         collected = self._collect(dropped, keep_last=plan.keep_last if plan else None)
         return collected, self._compact(collected, compaction.WHOLE)
 
@@ -365,6 +373,7 @@ class CheckpointWriter:
             birth=written.meta.birth,
         )
         commit = self._commit(attempt, commit)
+        self._saves.saved(commit, written.meta)
         for index in written.indexes:
             self._index.add(index)
         self._saved_bytes = sum(map(pack_bytes, written.indexes))

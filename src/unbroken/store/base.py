@@ -100,8 +100,9 @@ class SupportsSweep(Protocol):
 class SupportsAppend(Protocol):
     """Can add to the end of an object without writing the whole of it again."""
 
-    def append(self, key: str, data: bytes) -> None:
-        """Add `data` at the end, durably; make the object if there is none. A crash may leave part of it."""
+    def append(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        """Add `data` at the end; make the object if there is none. A crash may leave part of it. What is not to be
+        `durable` outlives the process, and may be lost with the machine."""
         ...
 
 
@@ -236,7 +237,7 @@ def read_into(store: ByteStore, key: str, offset: int, parts: Sequence[memoryvie
     return at
 
 
-def append(store: ByteStore, key: str, line: bytes) -> None:
+def append(store: ByteStore, key: str, line: bytes, *, durable: bool = True) -> None:
     """Add a line to an object that grows by lines. One that a crash has cut off is ended first.
 
     A store that cannot append is given the whole object; of two writers at once one may then be lost.
@@ -252,7 +253,7 @@ def append(store: ByteStore, key: str, line: bytes) -> None:
         line = b"\n" + line
     if isinstance(store, SupportsAppend):
         try:
-            store.append(key, line)
+            store.append(key, line, durable=durable)
         except ObjectBlocked:
             store.put(key, line)  # no file is there, and so no line that could be lost
         return

@@ -142,8 +142,8 @@ class LocalStore:
                 group.write(key, data)
             group.replace()
 
-    def append(self, key: str, data: bytes) -> None:
-        """Add `data` at the end of the object, durably; make it if there is none.
+    def append(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        """Add `data` at the end of the object; make it if there is none.
 
         Not atomic: a crash may leave a part of `data`. Two processes never mix theirs.
         """
@@ -152,12 +152,13 @@ class LocalStore:
             directory = self._directories.make(parent)
             try:
                 try:
-                    self._publisher.append(name, data, directory=directory)
+                    self._publisher.append(name, data, directory=directory, durable=durable)
                 except OSError as error:
                     if (blocked := self._blocked(name, directory, "writing", key)) is None:
                         raise
                     raise blocked from error
-                sync_directory(self._system, directory)
+                if durable:
+                    sync_directory(self._system, directory)
             finally:
                 os.close(directory)
 

@@ -124,8 +124,8 @@ class Publisher:
             return False
         return True
 
-    def append(self, name: str, data: bytes, *, directory: int) -> None:
-        """Add `data` at the end of the file, which is made if it is not there, and sync it."""
+    def append(self, name: str, data: bytes, *, directory: int, durable: bool = True) -> None:
+        """Add `data` at the end of the file, which is made if it is not there, and sync it if it is to be `durable`."""
         file = self._system.open(name, _GROWING_FILE, self._mode, at=directory)
         try:
             found = os.fstat(file)
@@ -134,7 +134,8 @@ class Publisher:
             if found.st_size == 0:
                 set_mode(self._system, file, self._mode)
             write_all(self._system, file, data)
-            self._system.fsync(file)
+            if durable:
+                self._system.fsync(file)
         except BaseException:
             with suppress(OSError):  # the first error is the one to report
                 self._system.close(file)

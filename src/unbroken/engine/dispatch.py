@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +37,7 @@ from unbroken.format.records import Position
 from unbroken.repo.process import Process
 from unbroken.repo.roots import root_of
 from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.saves import SaveRecordWarning
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Sequence, Step
 
@@ -89,10 +91,15 @@ class Dispatch:
         self.facts = Facts()
         self.sick_from_birth: frozenset[str] | None = None
         """Weights that were not finite when the run began; None until its first checkpoint tells."""
+        self._unrecorded = ""
+        """Why the newest save that is not on record is not."""
+        self._said = False
         self._stood_still = 0.0
         """Seconds that no save has been charged with yet."""
         self.progress = Progress(None)
         self.observer: Observer = Nobody()
+        self.trackers: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+        """Says which runs of trackers the training logs to."""
         self.journal: JournalKeeper | None = None
         self.mirroring: Mirroring | None = None
         """Copies what is committed to a second place, where there is one."""
@@ -114,6 +121,9 @@ class Dispatch:
         for beside in (self.mirroring, self.journal):
             if beside is not None:
                 beside.say()
+        if self._unrecorded and not self._said:
+            self._said = True
+            warnings.warn(SaveRecordWarning.of(self._unrecorded), stacklevel=4)
 
     def begin(self, run: Seat, taken: Taken, reason: str) -> None:
         """Put on record that `taken` is saved, and hand it over.
@@ -160,6 +170,7 @@ class Dispatch:
             seconds_blocked=blocked(),
             birth=facts.birth,
             inexact=facts.inexact,
+            trackers=self.trackers(),
         )
         order = Order(
             meta=describe(snapshot, circumstances),
@@ -195,13 +206,13 @@ class Dispatch:
             compression=self._settings.codec, inspector=inspector,
         )  # fmt: skip
 
-    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> None:
+    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> str:
         """Carry out a save in this process, which takes the pen for it."""
         if self._companion is not None:
             self._companion.dismiss()
         source = self._source
         inspect = source.sick_places if isinstance(source, InspectsWeights) else None
-        carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
+        return carry_out(order, snapshot, run.checkpoints, inspect=inspect, committed=committed)
 
     def _write(self, run: Seat, snapshot: Snapshot, step: int, carry: Carry, blocked: float) -> None:
         """Runs in the writer's thread; of live objects it only reads rows of rings, for the audit."""
@@ -233,7 +244,7 @@ class Dispatch:
             self.progress.committed(step)
 
         try:
-            carry(committed)
+            self._unrecorded = carry(committed) or self._unrecorded
         except (CorruptObject, InternalError, RankMissing, SaveFailed) as error:
             if isinstance(source, RemembersRows):
                 source.forget()  # what it built on cannot be trusted, or may be gone

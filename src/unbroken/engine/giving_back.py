@@ -40,8 +40,10 @@ def give_back(
     """
     mirroring, dispatch.mirroring = dispatch.mirroring, None
     with ExitStack() as steps:  # taken from the last one up
-        if mirroring is not None and last is not None:
-            steps.callback(mirroring.say)
+        if last is not None:
+            if mirroring is not None:
+                steps.callback(mirroring.say)
+            steps.callback(dispatch.say)
         if run is not None:
             steps.callback(run.close)
             if last is not None:

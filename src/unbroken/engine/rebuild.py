@@ -51,17 +51,18 @@ class JournalKeeper:
         if entry is None:
             return carry
 
-        def both(committed: Committed) -> None:
+        def both(committed: Committed) -> str:
             moment = Moment(meta.step, meta.segment, meta.position, meta.time)
             try:
                 journal.write(self._store, moment, entry.component, state=entry.state, problem=entry.problem)
             except StoreError as error:
                 self.problem = str(error)
-            carry(committed)
+            unrecorded = carry(committed)
             try:
                 journal.sweep(self._store, read_log(self._store).commits)
             except StoreError as error:
                 self.problem = str(error)
+            return unrecorded
 
         return both
 

@@ -5,6 +5,7 @@ Touches nothing but the snapshot and the store.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -58,8 +59,8 @@ class Order:
 Committed: TypeAlias = Callable[[frozenset[str]], None]
 """Called once the snapshot is durable, with the places that were sick from birth."""
 
-Carry: TypeAlias = Callable[[Committed], None]
-"""Carries out a save, here or by asking another process for its outcome."""
+Carry: TypeAlias = Callable[[Committed], str]
+"""Carries out a save, here or by asking another process for its outcome; see `carry_out`."""
 
 
 class Writes(Protocol):
@@ -71,6 +72,8 @@ class Writes(Protocol):
 
     def pinned(self) -> Mapping[Sequence, str]: ...
 
+    def record(self, plan: RetentionPlan, *, durable: float | None) -> str: ...
+
     def retain(self, plan: RetentionPlan) -> object: ...
 
 
@@ -81,25 +84,30 @@ def carry_out(
     *,
     inspect: Inspector | None,
     committed: Committed,
-) -> None:
-    """Write `snapshot`, tell that it is committed, and delete what need not stay.
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Write `snapshot`, tell that it is committed, put the save on record, and delete what need not stay.
 
+    Returns why the save could not be put on record, an empty string if it could: no checkpoint depends on that.
     Raises as `CheckpointWriter.write` and `retain` do.
     """
     sick = order.sick
     if sick is None:
         sick = frozenset(inspect(snapshot) if inspect is not None else ())
     from_birth = sick if order.sick_from_birth is None else order.sick_from_birth
+    began = clock()
     writer.write(snapshot, inspected(order.meta, sick=sick, sick_from_birth=from_birth))
+    durable = clock() - began
     committed(from_birth)
     keeping = order.keeping
-    writer.retain(
-        plan_retention(
-            writer.commits(),
-            keep_last=keeping.keep_last,
-            best=keeping.best,
-            keep_first=keeping.keep_first,
-            damaged=keeping.damaged,
-            pinned=writer.pinned(),
-        )
+    plan = plan_retention(
+        writer.commits(),
+        keep_last=keeping.keep_last,
+        best=keeping.best,
+        keep_first=keeping.keep_first,
+        damaged=keeping.damaged,
+        pinned=writer.pinned(),
     )
+    unrecorded = writer.record(plan, durable=durable)
+    writer.retain(plan)
+    return unrecorded

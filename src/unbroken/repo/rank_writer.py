@@ -184,6 +184,10 @@ class RankWriter:
         """Return nothing, as `commits`."""
         return {}
 
+    def record(self, plan: RetentionPlan, *, durable: float | None) -> str:
+        """Put nothing on record: the coordinator does."""
+        return ""
+
     def retain(self, plan: RetentionPlan) -> None:
         """Delete nothing: only the coordinator deletes."""
 

@@ -39,6 +39,11 @@ MOST_OBJECTS = 8
 class SaveRecordWarning(UserWarning):
     """The record of a save could not be written. Every checkpoint is as it should be; curves may have gaps."""
 
+    @classmethod
+    def of(cls, problem: str) -> SaveRecordWarning:
+        """Return the warning for one reason."""
+        return cls(f"Of a save no record is kept, every checkpoint is as it should be: {problem}")
+
 
 class SaveLog:
     """Adds the records of one writer, under its claim."""
@@ -85,9 +90,7 @@ class SaveLog:
         """Have a line of each checkpoint that is about to go, and warn where that cannot be."""
         problem = self.add(commits, going=going)
         if problem:
-            warnings.warn(
-                f"Of checkpoints that go no record is left: {problem}", SaveRecordWarning, stacklevel=3
-            )
+            warnings.warn(SaveRecordWarning.of(problem), stacklevel=3)
 
     def _await(self, record: SaveRecord) -> None:
         self._waiting[record.sequence] = seal_line(record)

@@ -288,7 +288,7 @@ class CheckpointWriter:
             clear_note(self._store, layout.PENDING)
         return commit
 
-    def record(self, plan: RetentionPlan, *, durable: float) -> str:
+    def record(self, plan: RetentionPlan, *, durable: float | None) -> str:
         """Put the newest checkpoint, which took `durable` seconds, on record before `plan` is carried out; see `SaveLog.add`."""
         return self._saves.add((*plan.kept, *plan.dropped), going=plan.dropped, durable=durable)
 

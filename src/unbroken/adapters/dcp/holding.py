@@ -26,6 +26,7 @@ from unbroken.repo.fencing import Claim
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.saves import SaveRecordWarning
 
 
 class OldCheckpointsWarning(UserWarning):
@@ -76,15 +77,18 @@ class HeldRun:
         commit = self.writer.checkpoints.write_parts((), meta, (), joint=Joint(order, tuple(records)))
         self.order = None
         try:
-            self.writer.retain(
-                plan_retention(
-                    self.writer.checkpoints.commits(),
-                    keep_last=settings.keep_last,
-                    best=settings.best_by,
-                    keep_first=settings.keep_first,
-                    pinned=self.writer.checkpoints.pinned(),
-                )
+            checkpoints = self.writer.checkpoints
+            plan = plan_retention(
+                checkpoints.commits(),
+                keep_last=settings.keep_last,
+                best=settings.best_by,
+                keep_first=settings.keep_first,
+                pinned=checkpoints.pinned(),
             )
+            # How long the ranks took is not known here.
+            if unrecorded := checkpoints.record(plan, durable=None):
+                warnings.warn(SaveRecordWarning.of(unrecorded), stacklevel=2)
+            self.writer.retain(plan)
         except StoreError as error:
             # To call the save failed would be wrong: the checkpoint exists.
             warnings.warn(

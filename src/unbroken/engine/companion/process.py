@@ -85,13 +85,15 @@ class _Desk:
                 renewed = suspect - pen.suspect
                 self._say(report.CommittedReport.of(snapshot, sick_from_birth, renewed))
 
-            carry_out(work.order, snapshot, writer, inspect=_inspector(work.inspector), committed=committed)
+            unrecorded = carry_out(
+                work.order, snapshot, writer, inspect=_inspector(work.inspector), committed=committed
+            )
         except Exception as error:  # noqa: BLE001 - the training raises it
             if not self._say(report.FailedReport.of(error, condemned)):
                 # Nobody else can tell it any more.
                 sys.stderr.write(f"unbroken: the last checkpoint of {work.job} was not saved: {error}\n")
         else:
-            self._say(report.DoneReport(sorted(condemned)))
+            self._say(report.DoneReport(sorted(condemned), unrecorded))
 
     def _writer_of(self, work: Work) -> CheckpointWriter:
         if self._writer is None:

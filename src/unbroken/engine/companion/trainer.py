@@ -94,8 +94,8 @@ class Companion:
         finally:
             letter.close()
 
-    def outcome(self, snapshot: Snapshot, committed: Committed) -> None:
-        """Wait for the end of the save of `snapshot`, which was handed over last.
+    def outcome(self, snapshot: Snapshot, committed: Committed) -> str:
+        """Wait for the end of the save of `snapshot`, which was handed over last; return what `carry_out` does.
 
         Raises:
             SaveFailed: the companion died, and nobody knows how far it had come.
@@ -115,7 +115,7 @@ class Companion:
             pen.condemned.update(said.condemned)
             if isinstance(said, report.FailedReport):
                 raise said.error()
-            return
+            return said.unrecorded
 
     def dismiss(self) -> None:
         """Let it end, which takes as long as what it still has to do, and wait for that."""

@@ -69,8 +69,15 @@ def said(root: Path, name: str) -> Any:
 
 
 def pointers(root: Path) -> list[Pointer]:
-    """Return the pointers that Ray keeps of a run, the newest first."""
-    found = [read_pointer(path.parent) for path in Path(f"{root}.ray").glob("*/checkpoint_*/POINTER.json")]
+    """Return the pointers that Ray's record names, the newest first.
+
+    A directory of which a killed worker could not tell Ray any more stays in its storage, and is none of them.
+    """
+    found = [
+        read_pointer(record.parent / kept["checkpoint_dir_name"])
+        for record in Path(f"{root}.ray").glob("*/checkpoint_manager_snapshot.json")
+        for kept in json.loads(record.read_text())["checkpoint_results"]
+    ]
     return sorted(found, key=lambda pointer: pointer.sequence, reverse=True)
 
 

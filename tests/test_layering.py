@@ -30,7 +30,7 @@ LAYERS = (
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {
-    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "nemo_gym", "envs", "testing",
+    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "nemo_gym", "envs", "testing", "trackers",
 }  # fmt: skip
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
 ADAPTERS = {

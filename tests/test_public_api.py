@@ -53,6 +53,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("Run.scratch", "(self, *objects)"),
         ("Run.steps", "(self, total)"),
         ("Run.stop", "(self)"),
+        ("Run.mark_in", "(self, tracker, *, first)"),
         ("Run.warm_up", "(self, function, *, always)"),
         ("Run.save", "(self)"),
         ("Run.record", "(self, *, episodes, **metrics)"),
@@ -108,6 +109,7 @@ SETTINGS = {
     "mirror": "''",
     "mirror_keep_last": "3",
     "monitoring": "None",
+    "trackers": "('tensorboard', 'wandb', 'mlflow')",
     "journal": "False",
     "incremental": "True",
     "validate": "True",
@@ -142,6 +144,7 @@ FACES = {
     "pretrained": ["Pretrained"],
     "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "Servers", "checkpointed"],
     "envs": ["FreshWorld"],
+    "trackers": ["TrackerWarning", "log_mlflow", "mlflow_run", "wandb_run"],
     "testing.env_oracle": [
         "Comparison",
         "Dialect",

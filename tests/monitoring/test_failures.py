@@ -21,6 +21,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring import monitor as monitors
 from unbroken.engine.monitoring.monitor import Monitor, MonitoringWarning
 from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.observer import Several
 from unbroken.errors import ConfigError, SaveFailed, StoreFull
 
 
@@ -35,8 +36,10 @@ def textfile(tmp_path: Path) -> Path:
 
 
 def monitor_of(engine: CheckpointEngine) -> Monitor:
-    assert isinstance(engine._observer, Monitor)
-    return engine._observer
+    assert isinstance(engine._observer, Several)
+    monitor, _ = engine._observer.observers
+    assert isinstance(monitor, Monitor)
+    return monitor
 
 
 def told(engine: CheckpointEngine, textfile: Path) -> dict[str, float]:

@@ -18,6 +18,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring.metrics import GAUGES, names
 from unbroken.engine.monitoring.monitor import Monitor
 from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.observer import Several
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import NoUsableCheckpoint, RunBusy, UnsupportedFormat
@@ -54,8 +55,10 @@ def textfile(tmp_path: Path) -> Path:
 
 
 def monitor_of(engine: CheckpointEngine) -> Monitor:
-    assert isinstance(engine._observer, Monitor)
-    return engine._observer
+    assert isinstance(engine._observer, Several)
+    monitor, _ = engine._observer.observers
+    assert isinstance(monitor, Monitor)
+    return monitor
 
 
 def scraped(engine: CheckpointEngine) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.runs import break_store, flip_newest, run_and_abandon
 from tests.engine.training import Training, engine_of, train
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.engine.observer import Nobody, Observer, Saved
+from unbroken.engine.observer import Nobody, Observer, Saved, Several
 from unbroken.engine.report import ResumeReport
 from unbroken.errors import NoUsableCheckpoint, SaveFailed
 
@@ -49,7 +49,8 @@ class Recorder:
 
 def observed(training: Training, root: Path) -> tuple[CheckpointEngine, Recorder]:
     engine = engine_of(training, root)
-    assert isinstance(engine._observer, Nobody)
+    assert isinstance(engine._observer, Several)
+    assert isinstance(engine._observer.observers[0], Nobody)
     recorder = Recorder()
     observer: Observer = recorder
     engine._observer = engine._dispatch.observer = observer

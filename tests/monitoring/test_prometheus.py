@@ -20,6 +20,7 @@ from tests.monitoring.test_rules import ALERTS
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring.monitor import Monitor, MonitoringWarning
 from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.observer import Several
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import SaveFailed, UnsupportedFormat
@@ -184,8 +185,10 @@ def unheard(scene: Scene) -> None:
 
 def _resume_and_save(engine: CheckpointEngine) -> None:
     engine.resume()
-    assert isinstance(engine._observer, Monitor)
-    engine._observer._worker.finish(60)
+    assert isinstance(engine._observer, Several)
+    monitor, _ = engine._observer.observers
+    assert isinstance(monitor, Monitor)
+    monitor._worker.finish(60)
     engine.save(1, reason="asked for", wait=True)
 
 

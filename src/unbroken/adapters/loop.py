@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from unbroken.engine.guards.warm_up import Evaluate, WarmUpTrial
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.steps import Steps
+from unbroken.engine.trackers.place import Place
+from unbroken.engine.trackers.places import place_of
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
 from unbroken.state.nodes import PLAIN
@@ -75,6 +77,7 @@ class Run:
         self._trial: WarmUpTrial | None = None
         self._scratch: list[object] = []
         """What the coming loop does not need back."""
+        self._trackers: list[Place] = []
         self._warned: set[str] = set()
 
     def track(self, **objects: object) -> None:
@@ -110,6 +113,20 @@ class Run:
                 )
         self._refuse_both({**self._tracked.objects, **self._variables()}, objects)
         self._scratch.extend(objects)
+
+    def mark_in(self, tracker: object, *, first: Callable[[int], int] | None = None) -> None:
+        """Mark checkpoints and restarts in this tracker: a `SummaryWriter`, a run of W&B, an active run of MLflow.
+
+        The last two are found by themselves where the script has begun one. What a writer was given of steps that are
+        done again after a restore is voided. Where it counts in other steps than the loop, `first` returns, for a step
+        of the loop, the first step that the writer is given from there on: `lambda i: i * 2048 + 1`.
+
+        Raises:
+            ConfigError: the loop has begun, or it is no tracker that is known.
+        """
+        if self._engine is not None:
+            raise ConfigError("mark_in() comes before the loop.", hint="Call it before run.steps().")
+        self._trackers.append(place_of(tracker, first=first))
 
     def warm_up(self, function: Evaluate, *, always: bool = False) -> None:
         """Have `function` look at a checkpoint before the run goes on from it: after a fall-back to an older one, with
@@ -246,6 +263,8 @@ class Run:
             source, self.settings, segment=self._segments, world=source.among(self.world),
             trial=None if self._trial is None else self._trial.anew(),
         )  # fmt: skip
+        for place in self._trackers:
+            engine.tell(place)
         report = engine.resume()
         self.report = report if self._counters.stopped else report.towards(total)
         self._scratch = []

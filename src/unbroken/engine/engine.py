@@ -34,7 +34,7 @@ from unbroken.engine.giving_back import give_back
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import last_line
 from unbroken.engine.mirroring import Mirroring
-from unbroken.engine.observer import observer_of
+from unbroken.engine.observer import Several, observer_of
 from unbroken.engine.opening import Opening
 from unbroken.engine.preemption import Preemption
 from unbroken.engine.progress import VARIABLE, Progress
@@ -50,6 +50,8 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.snapshots import Snapshots
 from unbroken.engine.source import PrefersMoments, Source
 from unbroken.engine.start import facts_of, sick_at_first
+from unbroken.engine.trackers.place import Place
+from unbroken.engine.trackers.trackers import Trackers
 from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
 from unbroken.errors import (
@@ -144,9 +146,12 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._writer = self._dispatch.writer
         self.preemption = Preemption(self.settings, self._requests, self._writer)
         """Whether a signal has told this process to end."""
+        self._trackers = Trackers(self.settings, segment=segment, speaks=self._speaks)
         if self._speaks:
-            self._dispatch.observer = observer_of(
-                self.settings, memory=lambda: self._snapshots.staged_bytes, clock=clock, now=now
+            self._dispatch.trackers = self._trackers.identities
+            self._dispatch.observer = Several(
+                observer_of(self.settings, memory=lambda: self._snapshots.staged_bytes, clock=clock, now=now),
+                self._trackers,
             )
         self._observer = self._dispatch.observer
 
@@ -233,6 +238,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             found.history(report, job=self.settings.job, process=self._process, time=self._now())
         )
         return report
+
+    def tell(self, place: Place) -> None:
+        """Mark checkpoints and restarts in this tracker, too; see `unbroken.trackers`."""
+        if not self._writer.is_child:
+            self._trackers.tell(place)
 
     @property
     def _speaks(self) -> bool:

@@ -18,6 +18,8 @@ from unbroken.types import Step
 MOST_NOTES = 200
 NOT_FINITE = "not_finite_at_start"
 """Counter that lists the places of weights that held NaN or infinity when the run began."""
+TRACKERS = "trackers"
+"""Counter that says which runs of trackers the training was logged to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Circumstances:
     seconds_blocked: float = 0.0
     birth: str = ""
     inexact: Sequence[str] = ()
+    trackers: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """By the kind of tracker, which run of it the training logs to."""
 
 
 def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
@@ -45,6 +49,8 @@ def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
     about = circumstances
     counters = dict(snapshot.counters)
     counters["bytes"] = {name: component.nbytes for name, component in snapshot.components.items()}
+    if about.trackers:
+        counters[TRACKERS] = {kind: dict(identity) for kind, identity in about.trackers.items()}
     notes = [f"{note.kind}: {note.place} ({note.detail})" for note in snapshot.notes[:MOST_NOTES]]
     if len(snapshot.notes) > MOST_NOTES:
         notes.append(f"and {len(snapshot.notes) - MOST_NOTES} notes more")

@@ -87,6 +87,48 @@ class Nobody:
         """Do nothing."""
 
 
+class Several:
+    """Lets several observers listen, one after the other."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    def starting(self) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.starting()
+
+    def started(self, report: ResumeReport) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.started(report)
+
+    def not_started(self, error: BaseException) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.not_started(error)
+
+    def saved(self, save: Saved) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.saved(save)
+
+    def not_saved(self, error: BaseException, *, step: int, committed: bool = False) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.not_saved(error, step=step, committed=committed)
+
+    def speak(self) -> None:
+        """Let each speak."""
+        for one in self.observers:
+            one.speak()
+
+    def ended(self) -> None:
+        """Tell each."""
+        for one in self.observers:
+            one.ended()
+
+
 def observer_of(
     settings: Settings,
     *,

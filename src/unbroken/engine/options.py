@@ -56,6 +56,7 @@ class Options(StoringOptions, total=False):
     mirror: str | os.PathLike[str]
     mirror_keep_last: int
     monitoring: Monitoring | str | None
+    trackers: Collection[str]
     journal: bool
     incremental: bool
     validate: bool

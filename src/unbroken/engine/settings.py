@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, MOST, Every
+from unbroken.engine.trackers.place import KNOWN
 from unbroken.errors import ConfigError, shown
 from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.manifest import DocumentFormat
@@ -107,6 +108,8 @@ class Settings:
     """So many of the newest stay in the mirror."""
     monitoring: Monitoring | str | None = None
     """Where metrics go: `Monitoring(port=9109)`, or the same as a text, "port=9109"."""
+    trackers: Collection[str] = KNOWN
+    """In which trackers checkpoints and restarts are marked, if the script uses them; () for none."""
     journal: bool = False
     """Whether the actions since the last reset of each environment are kept beside the checkpoints, so that
     environments can be rebuilt where a checkpoint holds no usable state of them."""
@@ -173,6 +176,7 @@ class Settings:
                 )
         self.codec  # noqa: B018 - raises where the codec has no such level
         object.__setattr__(self, "signals", _checked_signals(self.signals))
+        object.__setattr__(self, "trackers", _checked_trackers(self.trackers))
         if not isinstance(self.trust, bool):
             object.__setattr__(self, "trust", _checked_classes(self.trust))
         if self.sync_timeout is not None:
@@ -330,6 +334,21 @@ def _checked_signals(names: object) -> tuple[str, ...]:
                 hint="Name them as SIGTERM or SIGUSR1.",
             )
     return tuple(dict.fromkeys(map(str, given)))
+
+
+def _checked_trackers(names: object) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(
+            f"trackers must be a collection of names, not {shown(names)}.",
+            hint='Write trackers=("wandb",), or () for none.',
+        )
+    given = cast("Collection[object]", names)
+    for name in given:
+        if name not in KNOWN:
+            raise ConfigError(
+                f"{shown(name)} is no tracker that is known.", hint=f"There are: {', '.join(KNOWN)}."
+            )
+    return tuple(name for name in KNOWN if name in given)
 
 
 def _checked_names(names: object) -> frozenset[str]:

@@ -21,6 +21,8 @@ from stable_baselines3.common.logger import TensorBoardOutputFormat
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.evaluations import write_scores
 from unbroken.adapters.sb3.logs import drop_figures
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.trackers.board import Board
 
 TENSORBOARD = "tensorboard"
 
@@ -44,6 +46,13 @@ def go_on(model: BaseAlgorithm, root: BaseCallback, recorded: dict[str, str]) ->
             _advance(callback.pbar, model.num_timesteps - model._num_timesteps_at_start)
         elif isinstance(callback, EvalCallback):
             write_scores(callback)
+
+
+def mark_in_board(engine: CheckpointEngine, model: BaseAlgorithm) -> None:
+    """Have checkpoints and restarts marked in TensorBoard, where the training writes it."""
+    board = _board(model)
+    if board is not None:
+        engine.tell(Board(board.writer, purges=False))  # `go_on` has voided what comes again
 
 
 def _board(model: BaseAlgorithm) -> TensorBoardOutputFormat | None:

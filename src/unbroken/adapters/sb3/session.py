@@ -24,7 +24,7 @@ from unbroken.adapters.sb3.ars import UpdateLoop, is_ars
 from unbroken.adapters.sb3.callbacks import below, called_every_step
 from unbroken.adapters.sb3.environments import Environment, look_around, processes
 from unbroken.adapters.sb3.loop import Listener
-from unbroken.adapters.sb3.outputs import go_on
+from unbroken.adapters.sb3.outputs import go_on, mark_in_board
 from unbroken.adapters.sb3.position import END, Position
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.stretches import Stretches
@@ -176,8 +176,10 @@ class Session:
         if not report.restored:
             self._say(*(f"unbroken: {line}" for line in around.says))
             source.live = self.loop.position
+            mark_in_board(engine, model)
             return None
         go_on(model, root, source.outputs)
+        mark_in_board(engine, model)
         self._ours.n_calls = position.calls
         source.live = position
         return position

@@ -26,29 +26,33 @@ class Interval(BaseModel):
     """An interval between saves; of several the one that ends first counts."""
 
     model_config = STRICT
-    steps: Count | None = None
-    seconds: Positive | None = None
-    episodes: Count | None = None
-    max_loss: Positive | str | None = None
-    max_overhead: Share | None = None
+    steps: Count | None = Field(None, description="Environment steps.")
+    seconds: Positive | None = Field(None, description="Seconds of wall time.")
+    episodes: Count | None = Field(None, description="Episodes that ended.")
+    max_loss: Positive | str | None = Field(
+        None, description='Work at risk: seconds, or a text such as "5min".'
+    )
+    max_overhead: Share | None = Field(
+        None, description="Share of the time that saving may take, such as 0.02."
+    )
 
 
 class BestBy(BaseModel):
     """The checkpoint that is best by this metric stays."""
 
     model_config = STRICT
-    metric: str
-    mode: Literal["max", "min"] = "max"
+    metric: str = Field(description="Its name, as the training reports it.")
+    mode: Literal["max", "min"] = Field("max", description="Whether more of it is better, or less.")
 
 
 class Metrics(BaseModel):
     """Where metrics go."""
 
     model_config = STRICT
-    port: int | None = None
-    address: str | None = None
-    textfile: str | None = None
-    tensorboard: str | None = None
+    port: int | None = Field(None, description="Port of an HTTP server for Prometheus.")
+    address: str | None = Field(None, description="Address that the server listens on.")
+    textfile: str | None = Field(None, description="File for the textfile collector of a node exporter.")
+    tensorboard: str | None = Field(None, description="Directory for an event file.")
 
 
 class Serialization(BaseModel):
@@ -108,32 +112,83 @@ class Checkpoint(BaseModel):
     distributed: Distributed | None = None
     recovery: Recovery | None = None
 
-    root: str | None = None
+    root: str | None = Field(None, description="The directory or URL below which the run lies.")
     job: str | None = Field(None, description="The name of the run below the root.")
-    every: Count | Interval | str | None = None
-    keep_last: Count | None = None
-    best: BestBy | str | None = Field(None, description="metric:max, metric:min, or a mapping.")
-    resume: Literal["auto", "must", "never", "best"] | int | None = None
-    worst_tier: Literal["newest", "older", "rebuilt", "fresh"] | None = None
-    strict: bool | None = None
-    allow_changed: list[str] | None = None
-    trust: bool | list[str] | None = None
-    keep_first: bool | None = None
-    document_format: Literal["json", "msgpack"] | None = None
-    staging: int | None = None
-    writer: Literal["thread", "process"] | None = None
-    grace: float | None = None
-    signals: list[str] | None = None
-    exit_code: Status | None = None
-    mirror: str | None = None
-    mirror_keep_last: Count | None = None
-    monitoring: Metrics | str | None = None
-    journal: bool | None = None
-    compression: Literal["auto", "none", "zstd", "gzip"] | None = None
-    compression_level: Count | None = None
-    incremental: bool | None = None
-    validate_: bool | None = Field(None, alias="validate")
-    sync_timeout: Positive | None = None
+    every: Count | Interval | str | None = Field(
+        None, description='When to save: steps, a mapping, or a text such as "steps=1000,seconds=60".'
+    )
+    keep_last: Count | None = Field(None, description="So many of the newest checkpoints stay.")
+    best: BestBy | str | None = Field(
+        None,
+        description="The best checkpoint by this metric stays too: metric:max, metric:min, or a mapping.",
+    )
+    resume: Literal["auto", "must", "never", "best"] | int | None = Field(
+        None,
+        description="auto: go on where there is a checkpoint; must: stop where there is none; never: begin anew;"
+        " best: from the best one; or the step to go back to.",
+    )
+    worst_tier: Literal["newest", "older", "rebuilt", "fresh"] | None = Field(
+        None,
+        description="How far a start may fall: the newest checkpoint, an older one, one whose environments are"
+        " rebuilt from the journal, a fresh start.",
+    )
+    strict: bool | None = Field(
+        None, description="Whether a setting that was changed since the last start is an error."
+    )
+    allow_changed: list[str] | None = Field(
+        None,
+        description="What may differ from the checkpoint although it should not, such as n_envs; the run is not exact then.",
+    )
+    trust: bool | list[str] | None = Field(
+        None,
+        description="Whether pickled parts without a valid signature are loaded; or the classes, as module.Class, that may be in them.",
+    )
+    keep_first: bool | None = Field(None, description="Whether the checkpoint of step 0 stays.")
+    document_format: Literal["json", "msgpack"] | None = Field(
+        None, description="Of documents: json, which people can read, or msgpack, which is smaller."
+    )
+    staging: int | None = Field(
+        None,
+        description="Bytes that the copy of a snapshot may take in memory; default: half of what is free.",
+    )
+    writer: Literal["thread", "process"] | None = Field(
+        None,
+        description="What writes checkpoints: a thread, or a process that a kill of the training does not stop.",
+    )
+    grace: float | None = Field(
+        None, description="Seconds that a save that is asked for may wait for its clean point."
+    )
+    signals: list[str] | None = Field(None, description="On these the run saves and its process ends.")
+    exit_code: Status | None = Field(
+        None, description="Exit status of a process that was told to end and has saved."
+    )
+    mirror: str | None = Field(
+        None, description="A second root, a directory or a URL, to which checkpoints are copied."
+    )
+    mirror_keep_last: Count | None = Field(None, description="So many of the newest stay in the mirror.")
+    monitoring: Metrics | str | None = Field(None, description='Where metrics go: "port=9109", or a mapping.')
+    trackers: list[str] | None = Field(
+        None,
+        description="In which trackers checkpoints and restarts are marked: tensorboard, wandb, mlflow; those in use.",
+    )
+    journal: bool | None = Field(
+        None,
+        description="Whether actions since the last reset are kept, so that environments can be rebuilt.",
+    )
+    compression: Literal["auto", "none", "zstd", "gzip"] | None = Field(
+        None, description="Codec of what is written; auto: zstd, on a local disk only where that is quicker."
+    )
+    compression_level: Count | None = Field(
+        None, description="Level of the codec: zstd 1 to 22, gzip 1 to 9."
+    )
+    incremental: bool | None = Field(None, description="Whether only new rows of buffers are captured.")
+    validate_: bool | None = Field(
+        None, alias="validate", description="Whether what was restored is read back and compared."
+    )
+    sync_timeout: Positive | None = Field(
+        None,
+        description="Seconds that one process may keep the others waiting in a save; default: what the world says.",
+    )
 
 
 class File(BaseModel):

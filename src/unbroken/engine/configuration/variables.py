@@ -32,6 +32,7 @@ OFF: Mapping[str, object] = {
     "allow_changed": frozenset[str](),
     "trust": False,
     "signals": (),
+    "trackers": (),
 }
 """What `none` means, for settings that can be nothing: a variable switches off what the file or the script has set."""
 
@@ -169,6 +170,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "mirror": _text,
     "mirror_keep_last": _integer,
     "monitoring": _monitoring,
+    "trackers": _names,
     "journal": _flag,
     "compression": _text,
     "compression_level": _integer,

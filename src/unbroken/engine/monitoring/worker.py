@@ -1,7 +1,7 @@
 """A thread that does one thing over, as often as somebody asks for it, and no more than one at a time.
 
 Invariants: who asks does not wait; whoever has asked while the work was being done has it done once more after
-that, since it may have looked too early; between two times it rests for `REST` times as long as the work took, so that
+that, since it may have looked too early; between two times it rests for `rest` times as long as the work took, so that
 however often it is asked for, it takes no more than its share of the time; the interpreter never waits for it.
 
 Not promised: that it comes to an end. What hangs in it hangs alone.
@@ -22,8 +22,11 @@ LONGEST_REST = 60.0
 class Worker:
     """Does `work`, which raises nothing, in a thread that lives as long as there is something to do."""
 
-    def __init__(self, work: Callable[[], None], *, name: str = "unbroken-metrics") -> None:
+    def __init__(
+        self, work: Callable[[], None], *, name: str = "unbroken-metrics", rest: float = REST
+    ) -> None:
         self._work = work
+        self._rest = rest
         self._name = name
         self._lock = threading.Lock()
         self._wanted = False
@@ -67,4 +70,4 @@ class Worker:
             began = time.monotonic()
             self._work()
             now = time.monotonic()
-            self._rested_at = now + min(REST * (now - began), LONGEST_REST)
+            self._rested_at = now + min(self._rest * (now - began), LONGEST_REST)

@@ -1,0 +1,52 @@
+"""Which runs of trackers a run was logged to, as its checkpoints tell.
+
+Invariant: reading only. What a checkpoint does not tell, or tells wrongly, is as if it had said nothing.
+
+Not promised: that such a run still exists; only its service knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbroken.engine.metadata import TRACKERS
+from unbroken.engine.settings import Settings
+from unbroken.errors import ConfigError, CorruptObject, ObjectMissing
+from unbroken.repo.repository import Repository
+
+
+def recorded(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return what the newest readable checkpoint tells of a run; where there is none, of its mirror. A run that is
+    to begin anew has nothing to go on with.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    if settings.resume == "never":
+        return {}
+    for root in (settings.root, settings.mirror):
+        if not root:
+            continue
+        try:
+            repository = Repository.open(root, settings.job)
+        except ConfigError:
+            continue  # a run that is not there yet; what else may be wrong, the engine says
+        for commit in repository.commits():
+            try:
+                return told(repository.meta(commit).counters)
+            except (CorruptObject, ObjectMissing):
+                continue  # the engine tells of it
+    return {}
+
+
+def told(counters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what the counters of one checkpoint say."""
+    found = counters.get(TRACKERS)
+    if not isinstance(found, dict):
+        return {}
+    return {
+        str(kind): {str(name): str(value) for name, value in identity.items()}
+        for kind, identity in found.items()
+        if isinstance(identity, dict)
+    }

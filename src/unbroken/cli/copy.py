@@ -63,6 +63,8 @@ def copy(
     check_idle(into.store, into.job, otherwise="prune that run with --take-over first")
     with into.writer() as writer:
         copies = tuple(_copies(named, into, writer, every=every))
+        if copies:
+            copying.copy_saves_or_warn(named.repository, into, writer)
     if not copies:
         raise ConfigError(
             "The run has deleted what was to be copied before it could be: it keeps only some checkpoints.",

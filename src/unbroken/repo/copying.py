@@ -13,12 +13,13 @@ only where the commit that needs it still counts, and no pack has come or gone s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnsupportedFormat, Untrusted
+from unbroken.errors import CorruptObject, ObjectMissing, RunBusy, UnbrokenError, UnsupportedFormat, Untrusted
 from unbroken.format import layout
 from unbroken.format.digest import matches
 from unbroken.format.document import Document
@@ -33,6 +34,7 @@ from unbroken.repo.pipeline import StoredBlob
 from unbroken.repo.reader import Reader
 from unbroken.repo.repository import Repository
 from unbroken.repo.run_writer import RunWriter
+from unbroken.repo.saves import SaveRecordWarning
 from unbroken.repo.settled import ATTEMPTS, packs_changed
 from unbroken.repo.stored import read_stored
 from unbroken.store.base import ByteStore
@@ -222,6 +224,24 @@ class _Copier:
         ]
         made = checkpoints.write_parts(parts, meta, stored, sign=sign, ranks=manifest.ranks)
         return Copied(commit, made, sum(part.nbytes for part in parts), was_there=False)
+
+
+def copy_saves(source: Repository, target: Repository, writer: RunWriter) -> int:
+    """Copy what the source knows of its saves, those included whose checkpoints are gone; return how many records were
+    written. `writer` is that of the target.
+
+    Raises:
+        StoreError: one of the two does not answer.
+    """
+    return writer.copy_saves(source.saves(), known=target.saves())
+
+
+def copy_saves_or_warn(source: Repository, target: Repository, writer: RunWriter) -> None:
+    """Copy them as `copy_saves` does; warn where that fails, since the checkpoints are copied."""
+    try:
+        copy_saves(source, target, writer)
+    except UnbrokenError as error:
+        warnings.warn(SaveRecordWarning.of(error.message), stacklevel=2)
 
 
 def _find(target: Repository, commit: Commit, manifest: Manifest) -> Commit | None:

@@ -8,7 +8,7 @@ never written to; of what the mirror holds, the newest commit is the newest chec
 holds nothing has no mirror of its own yet: the name that binds the two is written with the first checkpoint.
 
 Not promised: that the mirror has every checkpoint of the first place. It gets the newest at the time, the
-newest good one, the best, and the end of each segment.
+newest good one, the best, and the end of each segment; the records of saves whose checkpoints it never had, now and then.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ OF_ONE = (CorruptObject, ObjectMissing, UnsupportedFormat, Untrusted)
 """What is wrong with one checkpoint, and says nothing of the others: they are copied."""
 
 
+SAVES_EVERY = 16
+"""Rounds of one process from one copy of the records of saves to the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """A checkpoint that could not be copied: it is damaged where it lies, or our key may not vouch for it."""
@@ -57,6 +61,7 @@ class Mirror:
         self._target = target
         self._writer = writer
         self._name = name
+        self._rounds = 0
 
     @classmethod
     def open(
@@ -110,6 +115,10 @@ class Mirror:
         self._writer.retain(
             plan_retention(writer.commits(), keep_last=keep_last, best=best, pinned=writer.pinned())
         )
+        # Not at each round: there may be thousands of records, and whoever needs a mirror needs checkpoints.
+        if wanted and (self._rounds % SAVES_EVERY == 0 or wanted[-1].position == "end"):
+            copying.copy_saves(self._source, self._target, self._writer)
+        self._rounds += 1
 
     def _bind(self) -> None:
         """Give both places the one name. Before anything is copied: else a kill would leave a mirror of nobody."""
@@ -198,6 +207,7 @@ def bring_back(
             done += copying.copy(source, [commit], target, writer, anew=True, unsigned=unsigned)
         except OF_ONE as error:
             done.append(Lost(commit, error))
+    copying.copy_saves_or_warn(source, target, writer)
     return done
 
 

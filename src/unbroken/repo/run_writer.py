@@ -8,7 +8,7 @@ Not promised: that whoever has borrowed the pen is done with it when it is taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -22,7 +22,8 @@ from unbroken.format.compression import Compression
 from unbroken.format.manifest import DocumentFormat
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
-from unbroken.repo import birth, collect, fencing
+from unbroken.format.saves import SaveRecord
+from unbroken.repo import birth, collect, fencing, saves
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.compaction import Compacted
@@ -282,6 +283,17 @@ class RunWriter:
         fencing.check(self._store, self._pen.claim)
         self._store.put(layout.birth(name), data)
         self._pen.births.add(name)
+
+    def copy_saves(self, records: Iterable[SaveRecord], *, known: Collection[SaveRecord]) -> int:
+        """Write the records of another run's saves into this one, which holds the `known` ones; see `saves.carry`.
+
+        Raises:
+            StoreError: they could not be written.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        fencing.check(self._store, self._pen.claim)
+        return saves.carry(records, self._store, known=known)
 
     def record_workers(self, workers: Iterable[Process]) -> None:
         """Record which processes this one has started, so that the next start can end those left behind.

@@ -156,11 +156,11 @@ def read(store: ByteStore, index: BlobIndex, commits: Collection[Commit], epochs
     return _merged(foreign, [own[sequence] for sequence in sorted(own)])
 
 
-def carry(records: Iterable[SaveRecord], target: ByteStore, *, known: Iterable[SaveRecord]) -> int:
+def carry(records: Iterable[SaveRecord], target: ByteStore, *, known: Collection[SaveRecord]) -> int:
     """Write the records of a run into one that its checkpoints are copied to, in the place of those of an earlier copy.
 
-    `known` are those of the target. Returns how many were written; 0: it has them all. Whoever calls has the target's
-    claim, and no writer of a run touches this object.
+    `known` are those of the target. Returns how many were written; 0: it has them all. For whoever has claimed the
+    target.
 
     Raises:
         StoreError: they could not be written.
@@ -169,8 +169,8 @@ def carry(records: Iterable[SaveRecord], target: ByteStore, *, known: Iterable[S
     brought = list(records)
     if all(saves.moment(record) in there for record in brought):
         return 0
-    own = {saves.moment(record) for record in known if record.sequence}
-    brought = [record for record in brought if saves.moment(record) not in own or record.durable is not None]
+    own = {saves.moment(record) for record in known if record.sequence and record.durable is not None}
+    brought = [record for record in brought if saves.moment(record) not in own]
     stays = saves.kept([record.sequence for record in brought])
     lines = [
         seal_line(msgspec.structs.replace(record, sequence=0))

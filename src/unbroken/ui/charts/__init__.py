@@ -1,0 +1,1 @@
+"""Charts of a run, as data for plotly.js: `curves`, `costs`, `makeup`. Stable: `Chart`, and the functions that return one."""

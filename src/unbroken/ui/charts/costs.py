@@ -1,0 +1,223 @@
+"""What saving has cost: time against the budget, and bytes.
+
+The budget (`max_overhead`) bounds the share of the time that goes into saving: training that stands still, and the writer
+that works beside it. Every save is paid for by the time until the next one of the same process.
+
+Not promised: the time of the writer (`durable`) of saves of which only the checkpoint is left. They are left out of shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import pairwise
+
+from unbroken.engine.duration import percent
+from unbroken.inspection.overview import SavePoint, Story
+from unbroken.report.quantity import moment, number, seconds, size
+from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, axis, layout, thinned
+from unbroken.ui.charts.palette import BLUE, GREEN, ORANGE, VIOLET
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What share of the time went into one save, and into all of them until then; from 0 to 1."""
+
+    point: SavePoint
+    own: float
+    so_far: float
+
+
+def shares(points: Sequence[SavePoint]) -> tuple[Share, ...]:
+    """Return the share of each save that was followed by another one of the same process, in the order of time."""
+    spent = passed = 0.0
+    found: list[Share] = []
+    for point, until in _paid(points):
+        cost = (point.blocked or 0.0) + (point.durable or 0.0)
+        spent, passed = spent + cost, passed + until
+        found.append(Share(point, cost / until, spent / passed))
+    return tuple(found)
+
+
+def save_cost(story: Story, budget: float | None) -> Chart:
+    """Return what each save has cost in time, and the share of all saves against the budget."""
+    title = "What saving costs"
+    told = f"{percent(budget)} of the time" if budget is not None else "none is on record"
+    caption = (
+        "Above: how long each save took, from when training stood still until the checkpoint was durable."
+        f" Below: the share of the time that saving took so far. Budget: {told}."
+    )
+    points = [point for point in story.points if point.blocked is not None]
+    if not points:
+        why = "Nothing was saved yet." if not story.points else "No save of this run says what it has cost."
+        return Chart("cost", title, caption, {}, DataTable((), ()), nothing=why)
+    places = thinned([(point.blocked or 0.0) + (point.durable or 0.0) for point in points])
+    drawn = [points[place] for place in places]
+    known = shares(points)
+    own = {id(share.point): share for share in known}
+    data = [
+        _spent(drawn, "training stood still", [point.blocked for point in drawn], BLUE, "circle"),
+        _spent(
+            drawn,
+            "written beside it until durable",
+            [point.durable for point in drawn],
+            VIOLET,
+            "diamond-open",
+        ),
+        _shared([own[id(point)] for point in drawn if id(point) in own]),
+    ]
+    if budget is not None:
+        data.append(_bound(drawn, budget))
+    figure: Spec = {
+        "data": data,
+        "layout": layout(
+            height=420,
+            xaxis=axis("time (UTC)", type="date", anchor="y2"),
+            yaxis=axis("seconds", type="log", domain=[0.42, 1], exponentformat="power"),
+            yaxis2=axis("share of the time", tickformat=".1%", rangemode="tozero", domain=[0, 0.32]),
+        ),
+    }
+    left = len(points) - len(drawn)
+    table = DataTable(
+        (
+            Column("step", numeric=True), Column("saved"), Column("stood still", numeric=True),
+            Column("written in", numeric=True), Column("share so far", numeric=True), Column("reason"),
+        ),
+        tuple(_row(point, own.get(id(point))) for point in drawn),
+        f"{number(left)} of {number(len(points))} saves are left out." if left else "",
+    )  # fmt: skip
+    return Chart("cost", title, caption, figure, table)
+
+
+def sizes(story: Story) -> Chart:
+    """Return how large each save was, and how much of it was new on the disk."""
+    title = "What saves write"
+    caption = "All that a checkpoint holds, uncompressed, and what was new on the disk with it."
+    points = [point for point in story.points if point.bytes is not None]
+    if not points:
+        why = "Nothing was saved yet." if not story.points else "No save of this run says how large it was."
+        return Chart("sizes", title, caption, {}, DataTable((), ()), nothing=why)
+    places = thinned([None if p.written is None else float(p.written) for p in points])
+    drawn = sorted((points[place] for place in places), key=lambda point: point.at)
+    data = [
+        _large(drawn, "holds", [point.bytes for point in drawn], BLUE, "circle"),
+        _large(drawn, "new on the disk", [point.written for point in drawn], GREEN, "diamond-open"),
+    ]
+    figure: Spec = {
+        "data": data,
+        "layout": layout(
+            xaxis=axis("global step", tickformat=",d", rangemode="tozero"),
+            yaxis=axis("bytes", type="log", tickformat="~s"),
+        ),
+    }
+    left = len(points) - len(drawn)
+    table = DataTable(
+        (
+            Column("step", numeric=True), Column("saved"), Column("holds", numeric=True),
+            Column("new on the disk", numeric=True),
+        ),
+        tuple(
+            (number(p.at), moment(p.time), _sized(p.bytes), _sized(p.written))
+            for p in drawn
+        ),
+        f"{number(left)} of {number(len(points))} saves are left out." if left else "",
+    )  # fmt: skip
+    return Chart("sizes", title, caption, figure, table)
+
+
+def _paid(points: Sequence[SavePoint]) -> Iterator[tuple[SavePoint, float]]:
+    """Yield each save that says all of what it cost, with the seconds until the next one of the same process."""
+    for point, following in pairwise(points):
+        until = following.time - point.time
+        if (
+            point.epoch == following.epoch
+            and until > 0
+            and None not in (point.blocked, point.durable)
+        ):  # fmt: skip
+            yield point, until
+
+
+def _spent(
+    points: Sequence[SavePoint], label: str, values: Sequence[float | None], colour: str, symbol: str
+) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "meta": "saved",
+        "x": [_date(point.time) for point in points],
+        "y": [value or None for value in values],  # a logarithm has no place for nothing
+        "text": [
+            f"step {number(p.step)}: {_lasted(v)}" for p, v in zip(points, values, strict=True)
+        ],
+        "marker": {"color": colour, "symbol": symbol, "size": 6},
+        "hovertemplate": f"%{{text}}<extra>{label}</extra>",
+    }  # fmt: skip
+
+
+def _shared(known: Sequence[Share]) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "share so far",
+        "x": [_date(one.point.time) for one in known],
+        "y": [one.so_far for one in known],
+        "yaxis": "y2",
+        "line": {"color": BLUE, "width": 2},
+        "hovertemplate": "%{y:.2%}<extra>share so far</extra>",
+    }
+
+
+def _bound(points: Sequence[SavePoint], budget: float) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"budget: {percent(budget)}",
+        "x": [_date(points[0].time), _date(points[-1].time)],
+        "y": [budget, budget],
+        "yaxis": "y2",
+        "line": {"color": ORANGE, "width": 2, "dash": "dash"},
+        "hovertemplate": "budget %{y:.2%}<extra></extra>",
+    }
+
+
+def _large(
+    points: Sequence[SavePoint], label: str, values: Sequence[int | None], colour: str, symbol: str
+) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": label,
+        "meta": "step",
+        "x": [point.at for point in points],
+        "y": [value or None for value in values],
+        "text": [_sized(value) for value in values],
+        "line": {"color": colour, "width": 1.5},
+        "marker": {"color": colour, "symbol": symbol, "size": 5},
+        "hovertemplate": f"step %{{x:,}}: %{{text}}<extra>{label}</extra>",
+    }
+
+
+def _row(point: SavePoint, share: Share | None) -> tuple[str, ...]:
+    return (
+        number(point.at),
+        moment(point.time),
+        _lasted(point.blocked),
+        _lasted(point.durable),
+        "" if share is None else f"{share.so_far:.2%}",
+        point.reason,
+    )
+
+
+def _lasted(value: float | None) -> str:
+    return "not known" if value is None else seconds(value)
+
+
+def _sized(value: int | None) -> str:
+    return "not known" if value is None else size(value)
+
+
+def _date(time: float) -> str:
+    """Return a moment as plotly.js reads it."""
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,0 +1,254 @@
+"""A metric over the global steps, with every interruption above it.
+
+Above the curve lies a strip with two rows: where a process ended, and where the next one went on. Between the two lie the
+steps that were lost, shaded through the curve. What training went back before is a dashed line of its own.
+
+Not promised: where a process ended that left no word of it. Its mark then stands where the next one went on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from unbroken.inspection.overview import Restart, SavePoint, Story
+from unbroken.report.quantity import moment, number, seconds
+from unbroken.ui.charts.chart import Chart, Choice, Column, DataTable, Spec, axis, layout, thinned, words
+from unbroken.ui.charts.palette import BLUE, GREEN, LOST, MUTED, ORANGE, VIOLET
+
+REWARD = (
+    r"ep_rew_mean$",
+    r"mean_reward$",
+    r"episode_(return|reward)_mean$",
+    r"return",
+    r"reward",
+    r"rew",
+    r"score",
+)
+LOSS = (r"train/loss$", r"^loss$", r"total_loss", r"loss")
+ENDS = "killed, or gone"
+TIERS = {
+    "newest": ("triangle-right", GREEN),
+    "older": ("diamond", VIOLET),
+    "rebuilt": ("square", VIOLET),
+    "fresh": ("circle-open", ORANGE),
+}
+"""The mark of a start, by how far recovery fell."""
+MOST_SHADED = 200
+"""So many of the newest lost stretches are shaded; all are marked."""
+
+
+def reward_and_loss(story: Story) -> tuple[Chart, Chart]:
+    """Return the two curves that a person asks for first. In each every other metric can be chosen."""
+    return (
+        curve(story, name="reward", title="Reward", prefer=REWARD),
+        curve(story, name="loss", title="Loss", prefer=LOSS),
+    )
+
+
+def curve(story: Story, *, name: str, title: str, prefer: Sequence[str]) -> Chart:
+    """Return the chart of a metric: at first the first one that a pattern of `prefer` finds; without one, none is drawn."""
+    metrics = story.metrics
+    first = preferred(metrics, prefer)
+    caption = (
+        "Values as they were at each save, over the global step."
+        " Above: where a process ended and where the next one went on; shaded: steps that were done again."
+    )
+    if first is None and (not metrics or name == "loss"):
+        return Chart(name, title, caption, {}, DataTable((), ()), nothing=nothing(story, title))
+    first = first or metrics[0]
+    ordered = [first, *(metric for metric in metrics if metric != first)]
+    traces: list[Spec] = []
+    choices: list[Choice] = []
+    for metric in ordered:
+        own = _lines(story.points, metric, hidden=metric != first)
+        choices.append(Choice(metric, tuple(range(len(traces), len(traces) + len(own))), metric == first))
+        traces += own
+    marks = _marks(story)
+    always = tuple(range(len(traces), len(traces) + len(marks)))
+    figure: Spec = {"data": [*traces, *marks], "layout": _layout(story, first, strip=bool(marks))}
+    table = _table(story.points, ordered)
+    return Chart(name, title, caption, figure, table, tuple(choices), f"{title}: metric", always)
+
+
+def preferred(metrics: Sequence[str], patterns: Sequence[str]) -> str | None:
+    """Return the first metric that the first of the patterns finds.
+
+    >>> preferred(["rollout/ep_len_mean", "rollout/ep_rew_mean"], REWARD)
+    'rollout/ep_rew_mean'
+    """
+    for pattern in patterns:
+        for metric in metrics:
+            if re.search(pattern, metric, re.IGNORECASE):
+                return metric
+    return None
+
+
+def nothing(story: Story, title: str) -> str:
+    """Return why there is no curve."""
+    if not story.points:
+        return "Nothing was saved yet."
+    if not story.metrics:
+        return "No save of this run has recorded a metric."
+    return f"No metric of this run looks like a {title.lower()}: {', '.join(story.metrics)}."
+
+
+def _lines(points: Sequence[SavePoint], metric: str, *, hidden: bool) -> list[Spec]:
+    """Return the line of what counts, and the dashed one of what was left behind."""
+    counts = [point for point in points if not point.abandoned and metric in point.metrics]
+    counts.sort(key=lambda point: point.at)
+    left = [point for point in points if point.abandoned and metric in point.metrics]
+    return [
+        _line(counts, metric, words(metric), {"color": BLUE, "width": 2}, "circle", hidden=hidden),
+        _line(
+            left,
+            metric,
+            "left behind",
+            {"color": MUTED, "width": 1.5, "dash": "dot"},
+            "x-thin-open",
+            hidden=hidden,
+        ),
+    ]
+
+
+def _line(
+    points: Sequence[SavePoint], metric: str, label: str, line: Spec, symbol: str, *, hidden: bool
+) -> Spec:
+    values = [_finite(point.metrics[metric]) for point in points]
+    places = thinned(values)
+    xs: list[int | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    before: SavePoint | None = None
+    for place in places:
+        point = points[place]
+        if before is not None and point.abandoned and point.epoch != before.epoch:
+            xs.append(None)  # of another process: no line between them
+            ys.append(None)
+            texts.append("")
+        xs.append(point.at)
+        ys.append(values[place])
+        texts.append(words(f"saved {moment(point.time)}{f': {point.reason}' if point.reason else ''}"))
+        before = point
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(places) <= 150 else "lines",
+        "name": label,
+        "meta": "step",
+        "x": xs,
+        "y": ys,
+        "text": texts,
+        "line": line,
+        "marker": {"symbol": symbol, "size": 6, "color": line["color"]},
+        "connectgaps": False,
+        "hovertemplate": "step %{x:,}<br>%{y:.6g}<br>%{text}<extra></extra>",
+        "visible": not hidden,
+        "showlegend": bool(points),
+    }
+
+
+def _marks(story: Story) -> list[Spec]:
+    starts = [one for one in story.restarts if one.event == "start" and not one.first]
+    killed = [one for one in starts if one.interrupted]
+    marks: list[Spec] = []
+    if killed:
+        xs = [one.at + (one.steps_lost or 0) for one in killed]
+        marks.append(_mark(ENDS, xs, 1, [_ended(one) for one in killed], "x", ORANGE))
+    for tier, (symbol, colour) in TIERS.items():
+        own = [one for one in starts if one.tier == tier]
+        if own:
+            marks.append(
+                _mark(f"went on: {tier}", [one.at for one in own], 0, list(map(told, own)), symbol, colour)
+            )
+    return marks
+
+
+def _mark(label: str, xs: Sequence[int], row: int, texts: Sequence[str], symbol: str, colour: str) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "x": list(xs),
+        "y": [row] * len(xs),
+        "yaxis": "y2",
+        "text": [words(text).replace("\n", "<br>") for text in texts],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1.5, "color": colour}},
+        "cliponaxis": False,
+    }
+
+
+def told(one: Restart) -> str:
+    """Return a start in a few lines."""
+    lost = "not known" if one.steps_lost is None else number(one.steps_lost)
+    return (
+        f"went on at step {number(one.step)} from {one.tier}\nlast ended: {one.fault}; steps lost: {lost}\n"
+        f"recovered in {seconds(one.seconds)}, {moment(one.time)}"
+    )
+
+
+def _ended(one: Restart) -> str:
+    if one.steps_lost is None:
+        return f"ended ({one.fault}); how far it had come after step {number(one.step)} is not known"
+    return f"ended ({one.fault}) at step {number(one.step + one.steps_lost)}, as far as it left word"
+
+
+def _layout(story: Story, metric: str, *, strip: bool) -> Spec:
+    starts = [one for one in story.restarts if one.event == "start" and not one.first]
+    lost = [one for one in story.lost[-MOST_SHADED:] if one.last is not None]
+    shapes = [_shaded(one.first, one.last or one.first) for one in lost]
+    shapes += [_upright(one.at) for one in starts[-MOST_SHADED:]]
+    upper: Spec = {
+        "domain": [0.88, 1],
+        "range": [-0.7, 1.7],
+        "fixedrange": True,
+        "tickvals": [0, 1],
+        "ticktext": ["went on", "ended"],
+        "tickfont": {"color": MUTED, "size": 11},
+        "showgrid": False,
+        "zeroline": False,
+    }
+    return layout(
+        xaxis=axis("global step", tickformat=",d", rangemode="tozero"),
+        yaxis=axis(words(metric), domain=[0, 0.84 if strip else 1]),
+        shapes=shapes,
+        **({"yaxis2": upper} if strip else {}),
+    )
+
+
+def _shaded(first: int, last: int) -> Spec:
+    return {**_tall(first, last), "type": "rect", "fillcolor": LOST, "line": {"width": 0}}
+
+
+def _upright(at: int) -> Spec:
+    return {**_tall(at, at), "type": "line", "line": {"color": MUTED, "width": 1, "dash": "dot"}}
+
+
+def _tall(first: int, last: int) -> Spec:
+    return {"xref": "x", "yref": "paper", "x0": first, "x1": last, "y0": 0, "y1": 1, "layer": "below"}
+
+
+def _table(points: Sequence[SavePoint], metrics: Sequence[str]) -> DataTable:
+    told_of = [point for point in points if point.metrics]
+    first = metrics[0]
+    places = thinned([_finite(point.metrics.get(first, math.nan)) for point in told_of])
+    columns = (
+        Column("step", numeric=True), Column("saved"), Column("reason"), Column("counts"),
+        *(Column(metric, numeric=True) for metric in metrics),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            number(point.at), moment(point.time), point.reason, "left behind" if point.abandoned else "yes",
+            *(f"{point.metrics[metric]:.6g}" if metric in point.metrics else "" for metric in metrics),
+        )
+        for point in (told_of[place] for place in places)
+    )  # fmt: skip
+    left = len(told_of) - len(rows)
+    return DataTable(
+        columns, rows, f"{number(left)} of {number(len(told_of))} saves are left out." if left else ""
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

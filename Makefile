@@ -7,12 +7,13 @@
 # make fuzz     more than a million inputs that nobody wrote, over all decoders: a few minutes; CPython 3.11
 #               (ONLY=pickle feeds one decoder, SEED=7 tries other inputs)
 # make check    lint, types, layering
+# make docs     the documentation site, into build/site; a warning is an error
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 24 minutes
 #               (ONLY=a,c measures two parts and prints them)
 # make coverage branch coverage of the core
 # make clean    remove what these made
 
-.PHONY: demo test exactness torture fuzz check coverage bench clean
+.PHONY: demo test exactness torture fuzz check docs coverage bench clean
 
 demo:
 	@scripts/install demo
@@ -34,6 +35,9 @@ fuzz:
 check:
 	@scripts/check
 
+docs:
+	@scripts/docs
+
 coverage:
 	@scripts/coverage
 
@@ -42,4 +46,4 @@ bench:
 
 clean:
 	rm -rf .venv .venv-gym .tools demo/out build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/nemo_gym/.pytest_cache
-	find src tests demo examples benchmarks exactness fuzz torture -name __pycache__ -prune -exec rm -rf {} +
+	find src tests demo docsite examples benchmarks exactness fuzz torture -name __pycache__ -prune -exec rm -rf {} +

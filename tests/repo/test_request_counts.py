@@ -73,7 +73,9 @@ class Crowd:
         seat = self.seats[rank]
         seat.checkpoints.write(state(rank, step), meta(step))
         if isinstance(seat, RunWriter):
-            seat.retain(plan_retention(seat.checkpoints.commits(), keep_last=2))
+            plan = plan_retention(seat.checkpoints.commits(), keep_last=2)
+            assert seat.checkpoints.record(plan, durable=0.0) == ""
+            seat.retain(plan)
 
 
 @pytest.fixture(scope="module")

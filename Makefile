@@ -6,6 +6,7 @@
 #               (ONLY=damage does those kinds that hold the word, and prints them)
 # make fuzz     more than a million inputs that nobody wrote, over all decoders: a few minutes; CPython 3.11
 #               (ONLY=pickle feeds one decoder, SEED=7 tries other inputs)
+# make package  the sdist and the wheel in dist/, installed into a new environment, trained and killed there: minutes
 # make check    lint, types, layering
 # make docs     the documentation site, into build/site; a warning is an error
 # make bench    peers and Unbroken side by side, into docs/benchmarks.md: about 24 minutes
@@ -13,7 +14,7 @@
 # make coverage branch coverage of the core
 # make clean    remove what these made
 
-.PHONY: demo test exactness torture fuzz check docs coverage bench clean
+.PHONY: demo test exactness torture fuzz package check docs coverage bench clean
 
 demo:
 	@scripts/install demo
@@ -31,6 +32,9 @@ torture:
 
 fuzz:
 	@scripts/fuzz $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
+
+package:
+	@scripts/package
 
 check:
 	@scripts/check

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -24,8 +23,10 @@ from unbroken.cli import (
     ls,
     prove,
     prune,
+    report,
     show,
     verify,
+    version,
 )
 from unbroken.cli.guard import EXIT_PIPE, guarded
 
@@ -33,7 +34,6 @@ app = typer.Typer(
     name="unbroken",
     help="Exact, incremental checkpoints for reinforcement learning.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,6 +45,7 @@ app.command("doctor")(guarded(doctor.doctor))
 app.command("history")(guarded(history.history))
 app.command("diff")(guarded(diff.diff))
 app.command("du")(guarded(du.du))
+app.command("report")(guarded(report.report))
 app.command("prune")(guarded(prune.prune))
 app.command("copy")(guarded(copy.copy))
 app.command("export")(guarded(export.export))
@@ -56,16 +57,22 @@ app.add_typer(key.app, name="key")
 
 
 def print_version(value: bool) -> None:
-    """Print the version of the installed package and exit, if asked."""
+    """Print the versions that are installed and exit, if asked."""
     if value:
-        print(f"unbroken {metadata.version('unbroken')}")
+        print(version.words())
         raise typer.Exit
 
 
 @app.callback()
 def unbroken(
-    version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            help="Show the versions of Unbroken, of Python and of the libraries beside it.",
+        ),
     ] = False,
 ) -> None:
     """Exact, incremental checkpoints for reinforcement learning."""

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # A shell starts its background jobs with SIGINT ignored, and whatever they start ignores it too. Some tests
 # send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engines_left_open_hear_nothing_more() -> Iterator[None]:
+    """Keep the signals that a later file sends to this process from engines that this one never closes.
+
+    One of them would come to no clean point, and end whatever test runs when its grace is over.
+    """
+    yield
+    from unbroken.engine import signals
+
+    for listener in list(signals._handlers._listeners):
+        signals.forget(listener)

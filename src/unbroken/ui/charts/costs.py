@@ -8,16 +8,28 @@ Not promised: the time of the writer (`durable`) of saves of which only the chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import pairwise
 
 from unbroken.engine.duration import percent
 from unbroken.inspection.overview import SavePoint, Story
-from unbroken.report.quantity import moment, number, seconds, size
-from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, axis, layout, thinned
+from unbroken.report.quantity import number, seconds, size
+from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, axis, layout, thinned, when
 from unbroken.ui.charts.palette import BLUE, GREEN, ORANGE, VIOLET
+
+SECONDS: Mapping[float, str] = {
+    1e-5: "0.01 ms", 1e-4: "0.1 ms", 1e-3: "1 ms", 1e-2: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min",
+    600.0: "10 min", 3600.0: "1 h", 36000.0: "10 h", 360000.0: "100 h",
+}  # fmt: skip
+BYTES: Mapping[float, str] = {
+    float(32**power): text
+    for power, text in enumerate(
+        ("1 B", "32 B", "1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB", "32 GiB", "1 TiB", "32 TiB", "1 PiB")
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +77,12 @@ def save_cost(story: Story, budget: float | None) -> Chart:
             VIOLET,
             "diamond-open",
         ),
-        _shared([own[id(point)] for point in drawn if id(point) in own]),
     ]
+    lower = [_shared([own[id(point)] for point in drawn if id(point) in own])] if known else []
     if budget is not None:
-        data.append(_bound(drawn, budget))
-    figure: Spec = {
-        "data": data,
-        "layout": layout(
-            height=420,
-            xaxis=axis("time (UTC)", type="date", anchor="y2"),
-            yaxis=axis("seconds", type="log", domain=[0.42, 1], exponentformat="power"),
-            yaxis2=axis("share of the time", tickformat=".1%", rangemode="tozero", domain=[0, 0.32]),
-        ),
-    }
+        lower.append(_bound(drawn, budget))
+    spent = [value for point in drawn for value in (point.blocked, point.durable) if value]
+    figure: Spec = {"data": [*data, *lower], "layout": _layout(spent, both=bool(lower))}
     left = len(points) - len(drawn)
     table = DataTable(
         (
@@ -108,7 +113,7 @@ def sizes(story: Story) -> Chart:
         "data": data,
         "layout": layout(
             xaxis=axis("global step", tickformat=",d", rangemode="tozero"),
-            yaxis=axis("bytes", type="log", tickformat="~s"),
+            yaxis=_powers("bytes", [v for p in drawn for v in (p.bytes, p.written) if v], BYTES),
         ),
     }
     left = len(points) - len(drawn)
@@ -118,12 +123,29 @@ def sizes(story: Story) -> Chart:
             Column("new on the disk", numeric=True),
         ),
         tuple(
-            (number(p.at), moment(p.time), _sized(p.bytes), _sized(p.written))
+            (number(p.at), when(p.time), _sized(p.bytes), _sized(p.written))
             for p in drawn
         ),
         f"{number(left)} of {number(len(points))} saves are left out." if left else "",
     )  # fmt: skip
     return Chart("sizes", title, caption, figure, table)
+
+
+def _layout(spent: Sequence[float], *, both: bool) -> Spec:
+    """Return the layout, with a lower half if there is something in it."""
+    upper = {**_powers("time", spent, SECONDS), **({"domain": [0.42, 1]} if both else {})}
+    if not both:
+        return layout(xaxis=axis("time (UTC)", type="date"), yaxis=upper)
+    lower = axis("share of the time", tickformat="~%", rangemode="tozero", domain=[0, 0.3])
+    return layout(height=420, xaxis=axis("time (UTC)", type="date", anchor="y2"), yaxis=upper, yaxis2=lower)
+
+
+def _powers(title: str, values: Sequence[float], ticks: Mapping[float, str]) -> Spec:
+    """Return a logarithmic axis that reaches from the tick below all values to the one above."""
+    low = max([tick for tick in ticks if tick <= min(values, default=1.0)], default=min(ticks))
+    high = min([tick for tick in ticks if tick > max(values, default=1.0)], default=max(ticks))
+    ends = [math.log10(low) - 0.05, math.log10(high) + 0.05]
+    return axis(title, type="log", range=ends, tickvals=list(ticks), ticktext=list(ticks.values()))
 
 
 def _paid(points: Sequence[SavePoint]) -> Iterator[tuple[SavePoint, float]]:
@@ -202,7 +224,7 @@ def _large(
 def _row(point: SavePoint, share: Share | None) -> tuple[str, ...]:
     return (
         number(point.at),
-        moment(point.time),
+        when(point.time),
         _lasted(point.blocked),
         _lasted(point.durable),
         "" if share is None else f"{share.so_far:.2%}",
@@ -218,6 +240,9 @@ def _sized(value: int | None) -> str:
     return "not known" if value is None else size(value)
 
 
-def _date(time: float) -> str:
-    """Return a moment as plotly.js reads it."""
-    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+def _date(time: float) -> str | None:
+    """Return a moment as plotly.js reads it; None of a clock that was far off."""
+    try:
+        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -13,8 +13,19 @@ import re
 from collections.abc import Sequence
 
 from unbroken.inspection.overview import Restart, SavePoint, Story
-from unbroken.report.quantity import moment, number, seconds
-from unbroken.ui.charts.chart import Chart, Choice, Column, DataTable, Spec, axis, layout, thinned, words
+from unbroken.report.quantity import number, seconds
+from unbroken.ui.charts.chart import (
+    Chart,
+    Choice,
+    Column,
+    DataTable,
+    Spec,
+    axis,
+    layout,
+    thinned,
+    when,
+    words,
+)
 from unbroken.ui.charts.palette import BLUE, GREEN, LOST, MUTED, ORANGE, VIOLET
 
 REWARD = (
@@ -129,7 +140,7 @@ def _line(
             texts.append("")
         xs.append(point.at)
         ys.append(values[place])
-        texts.append(words(f"saved {moment(point.time)}{f': {point.reason}' if point.reason else ''}"))
+        texts.append(words(f"saved {when(point.time)}{f': {point.reason}' if point.reason else ''}"))
         before = point
     return {
         "type": "scatter",
@@ -184,7 +195,7 @@ def told(one: Restart) -> str:
     lost = "not known" if one.steps_lost is None else number(one.steps_lost)
     return (
         f"went on at step {number(one.step)} from {one.tier}\nlast ended: {one.fault}; steps lost: {lost}\n"
-        f"recovered in {seconds(one.seconds)}, {moment(one.time)}"
+        f"recovered in {seconds(one.seconds)}, {when(one.time)}"
     )
 
 
@@ -239,7 +250,7 @@ def _table(points: Sequence[SavePoint], metrics: Sequence[str]) -> DataTable:
     )  # fmt: skip
     rows = tuple(
         (
-            number(point.at), moment(point.time), point.reason, "left behind" if point.abandoned else "yes",
+            number(point.at), when(point.time), point.reason, "left behind" if point.abandoned else "yes",
             *(f"{point.metrics[metric]:.6g}" if metric in point.metrics else "" for metric in metrics),
         )
         for point in (told_of[place] for place in places)

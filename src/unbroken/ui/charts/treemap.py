@@ -41,7 +41,8 @@ def treemap(shares: Sequence[Share], *, title: str, name: str = "makeup") -> Cha
             "pattern": {
                 "shape": [area.hatch for area in areas],
                 "fgcolor": MUTED,
-                "fillmode": "overlay",
+                "bgcolor": [area.colour for area in areas],
+                "fillmode": "replace",
                 "solidity": 0.12,
                 "size": 9,
             },
@@ -88,7 +89,7 @@ def table(shares: Sequence[Share]) -> DataTable:
     whole = sum(share.nbytes for share in shares) or 1
     columns = (
         Column("component"), Column("uncompressed", numeric=True), Column("share", numeric=True),
-        Column("on disk", numeric=True), Column("promise"), Column("largest parts"), Column("why not exact"),
+        Column("on disk", numeric=True), Column("promise"), Column("largest parts", wide=True), Column("why not exact", wide=True),
     )  # fmt: skip
     rows = tuple(
         (

@@ -438,6 +438,28 @@ def test_the_metrics_of_a_training_stand_in_its_checkpoints(tmp_path: Path) -> N
     assert meta.episodes > 0
     assert meta.counters["learning_rate"] == pytest.approx(7e-4)
     assert meta.env_seeds
+    # A record of each save says the same, whether or not its checkpoint is still there.
+    records = repository.saves()
+    assert records[-1].metrics == meta.metrics
+    assert [record.step for record in records if "train/value_loss" in record.metrics] == [200, 400]
+
+
+def test_the_losses_of_a_training_stand_in_its_checkpoints_under_the_names_of_its_logger(
+    tmp_path: Path,
+) -> None:
+    for name, model, losses in (
+        ("dqn", dqn(), {"train/loss"}),
+        (
+            "ppo",
+            ppo(),
+            {"train/loss", "train/value_loss", "train/policy_gradient_loss", "train/entropy_loss"},
+        ),
+    ):
+        model.learn(300, callback=CheckpointCallback(64, tmp_path, name))
+        forget()
+        newest = Repository.open(tmp_path, name).commits()[0]
+        assert {metric for metric in newest.metrics if "loss" in metric} == losses
+        assert newest.metrics["rollout/ep_rew_mean"] > 0
 
 
 def test_an_ordinary_run_has_no_pickled_part(tmp_path: Path) -> None:

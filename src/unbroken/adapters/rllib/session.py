@@ -292,7 +292,8 @@ def seed_buffer(algorithm: Any) -> None:
 
 
 def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of an iteration by names like ``env_runners/episode_return_mean``."""
+    """Return the returns and losses of an iteration, by names like ``env_runners/episode_return_mean`` and
+    ``learners/default_policy/total_loss``."""
     found: dict[str, float] = {}
     for group in ("env_runners", "evaluation/env_runners"):
         values: Any = result
@@ -301,6 +302,11 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if name.startswith("episode_") and isinstance(value, (int, float, np.number)):
                 found[f"{group}/{name}"] = float(value)
+    learners = result.get("learners", {})
+    for module, values in learners.items() if isinstance(learners, Mapping) else ():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if "loss" in name and isinstance(value, (int, float, np.number)):
+                found[f"learners/{module}/{name}"] = float(value)
     return found
 
 

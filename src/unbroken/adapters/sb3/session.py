@@ -64,6 +64,11 @@ class Metrics(Mapping[str, float]):
         for callback in below(self._root):
             if isinstance(callback, EvalCallback) and np.isfinite(callback.last_mean_reward):
                 found["eval/mean_reward"] = float(callback.last_mean_reward)
+        # What the last update has told the logger; gone for a moment when the logger has written it out.
+        told = getattr(getattr(self._model, "_logger", None), "name_to_value", {})
+        for name, value in tuple(told.items()):
+            if name.startswith("train/") and "loss" in name and isinstance(value, (int, float, np.number)):
+                found[name] = float(value)
         return found
 
     def __getitem__(self, name: str) -> float:

@@ -7,6 +7,8 @@ leaves out, its makers know.
 
 Invariant: what the object has told is no finding. It has, if the very memory of a part is in what it returned.
 
+Nothing of ours is looked through: an object that leads back to its run, as an adapter's does, owns none of that.
+
 Not promised: plain numbers and containers, which are the object's to tell; what lies behind 10 000 objects; the
 memory of a part of which a copy was returned, which is then saved twice.
 """
@@ -115,7 +117,7 @@ def _reach(
             below = f"{way}.{key}"
             yield below, key, value, put
             branches = facts(type(value)).kind in _BRANCHES or _is_object(facts(type(value)))
-            if branches and enters(key, value):
+            if branches and not type(value).__module__.startswith("unbroken.") and enters(key, value):
                 queue.append((below, value))
 
 
@@ -127,7 +129,7 @@ def _is_object(facts: Facts) -> bool:
 def _inside(holder: Any, facts: Facts) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
     kind = facts.kind
     if kind is Kind.DICT:
-        for key, value in islice(holder.items(), MOST_OBJECTS):
+        for key, value in list(islice(holder.items(), MOST_OBJECTS)):
             yield str(key), value, functools.partial(holder.__setitem__, key)
     elif kind in _CONTAINERS:
         for i, value in enumerate(islice(holder, MOST_OBJECTS)):

@@ -33,7 +33,7 @@ class Board:
         self, writer: object, *, first: Callable[[int], int] | None = None, purges: bool = True
     ) -> None:
         self._writer: Any = writer
-        self._first = first or (lambda step: step)
+        self._first: Callable[[int], int] = first or int
         self._purges = purges
 
     @property
@@ -46,7 +46,7 @@ class Board:
         """Nothing: the script names the directory."""
         return {}
 
-    def began(self, where: str, *, step: int, segment: int) -> None:
+    def begin(self, *, step: int, segment: int) -> None:
         """Void what an earlier process has logged of steps that come only now.
 
         Another loop of the same script counts from 0 again, in the same directory: that voids nothing.
@@ -58,6 +58,9 @@ class Board:
         start = events.SessionLog(status=events.SessionLog.START)
         void = self._first(step)
         self._writer.file_writer.add_event(events.Event(step=void, session_log=start), step=void)
+
+    def began(self, where: str) -> None:
+        """Do nothing: the script has said where it logs to."""
 
     @property
     def _is_x(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from unbroken.engine.options import settings_of
 from unbroken.engine.settings import Settings
@@ -21,7 +21,20 @@ from unbroken.engine.trackers.recorded import recorded
 from unbroken.errors import ConfigError
 
 
-def wandb_run(root: str | os.PathLike[str] | Settings | None = None, *, job: str = "") -> dict[str, str]:
+class InWandb(TypedDict, total=False):
+    """Arguments of `wandb.init`."""
+
+    id: str
+    resume: Literal["allow"]
+
+
+class InMlflow(TypedDict, total=False):
+    """Arguments of `mlflow.start_run`."""
+
+    run_id: str
+
+
+def wandb_run(root: str | os.PathLike[str] | Settings | None = None, *, job: str = "") -> InWandb:
     """Return the arguments with which `wandb.init` goes on in the run of W&B that this run was logged to.
 
     `root` and `job` are those of the training, or its `Settings`; without a root, `UNBROKEN_ROOT` or the configuration
@@ -40,7 +53,7 @@ def wandb_run(root: str | os.PathLike[str] | Settings | None = None, *, job: str
     return {"id": known["id"], "resume": "allow"}
 
 
-def mlflow_run(root: str | os.PathLike[str] | Settings | None = None, *, job: str = "") -> dict[str, str]:
+def mlflow_run(root: str | os.PathLike[str] | Settings | None = None, *, job: str = "") -> InMlflow:
     """Return the arguments with which `mlflow.start_run` goes on in the run of MLflow that this run was logged to.
 
     Takes what `wandb_run` takes, and is empty where that is.

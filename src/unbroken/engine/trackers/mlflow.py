@@ -37,7 +37,10 @@ class MlflowRun:
         """What `mlflow.start_run` needs to go on in it."""
         return {"run_id": self.run_id}
 
-    def began(self, where: str, *, step: int, segment: int) -> None:
+    def begin(self, *, step: int, segment: int) -> None:
+        """Do nothing: nothing can be taken back."""
+
+    def began(self, where: str) -> None:
         """Say in a tag where the checkpoints are."""
         self._client.set_tag(self.run_id, "unbroken.run", where[:MOST])
 

@@ -22,7 +22,7 @@ KNOWN = ("tensorboard", "wandb", "mlflow")
 
 
 class Place(Protocol):
-    """Where marks of one run are left. The marks come in one thread, one after the other."""
+    """Where marks of one run are left. All but the first come in one thread, one after the other."""
 
     @property
     def kind(self) -> str:
@@ -39,8 +39,12 @@ class Place(Protocol):
         """What a later start has to know to go on in the same place; nothing where it needs nothing."""
         ...
 
-    def began(self, where: str, *, step: int, segment: int) -> None:
-        """The training of the run that lies `where` begins, or goes on, at `step`."""
+    def begin(self, *, step: int, segment: int) -> None:
+        """Make room for what is logged from `step` on. Called by the training, before it goes on: be quick."""
+        ...
+
+    def began(self, where: str) -> None:
+        """The training of the run that lies `where` has begun, or goes on."""
         ...
 
     def restarted(self, line: str, *, step: int, lost: int | None) -> None:

@@ -8,7 +8,7 @@ Not promised: that such a run still exists; only its service knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from unbroken.engine.metadata import TRACKERS
 from unbroken.engine.settings import Settings
@@ -42,11 +42,12 @@ def recorded(settings: Settings) -> dict[str, dict[str, str]]:
 
 def told(counters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return what the counters of one checkpoint say."""
-    found = counters.get(TRACKERS)
-    if not isinstance(found, dict):
-        return {}
     return {
-        str(kind): {str(name): str(value) for name, value in identity.items()}
-        for kind, identity in found.items()
-        if isinstance(identity, dict)
+        kind: {name: str(value) for name, value in _dict(identity).items()}
+        for kind, identity in _dict(counters.get(TRACKERS)).items()
+        if _dict(identity)
     }
+
+
+def _dict(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}

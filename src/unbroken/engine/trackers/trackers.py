@@ -143,8 +143,9 @@ class Trackers:
             self._mark_start(place, self._report)
 
     def _mark_start(self, place: Place, report: ResumeReport) -> None:
-        where = self._settings.where
-        self._wait(place.title, partial(place.began, where, step=report.step, segment=self._segment))
+        with self._passing(place.title):
+            place.begin(step=report.step, segment=self._segment)
+        self._wait(place.title, partial(place.began, self._settings.where))
         if report.restored or report.reasons:
             lost = report.steps_lost
             self._wait(place.title, partial(place.restarted, report.line, step=report.step, lost=lost))

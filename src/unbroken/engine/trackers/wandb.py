@@ -33,7 +33,10 @@ class WandbRun:
         found = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity}
         return {name: str(value) for name, value in found.items() if value}
 
-    def began(self, where: str, *, step: int, segment: int) -> None:
+    def begin(self, *, step: int, segment: int) -> None:
+        """Do nothing: nothing can be taken back."""
+
+    def began(self, where: str) -> None:
         """Say in its configuration where the checkpoints are."""
         self._run.config.update({"unbroken": {"run": where}}, allow_val_change=True)
 

@@ -1,0 +1,243 @@
+"""Trackers of a training that is killed and goes on: one run of theirs, each step once, and marks of what happened."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unbroken
+from tests.engine.training import Training, engine_of, train
+from tests.monitoring.prometheus import PATIENCE
+from tests.monitoring.tracking import CHECKPOINT, TOTAL, finished, killed, until
+from tests.monitoring.wandb_server import WandbServer
+from unbroken.engine.settings import Settings
+from unbroken.engine.trackers.recorded import told
+from unbroken.errors import ConfigError
+from unbroken.repo.repository import Repository
+from unbroken.trackers import TrackerWarning, mlflow_run, wandb_run
+
+STEPS = list(range(TOTAL))
+SAVED = [0, 10, 20, 30, 40]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The state that a training without any tracker comes to."""
+    return finished("nothing", tmp_path_factory.mktemp("undisturbed") / "run")[0]
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return what TensorBoard shows of a directory."""
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    board: Any = module.EventAccumulator(str(folder))
+    board.Reload()
+    shown: dict[str, list[tuple[int, float]]] = {
+        tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]
+    }
+    for tag in board.Tags()["tensors"]:  # texts
+        shown[tag] = [(event.step, len(event.tensor_proto.string_val)) for event in board.Tensors(tag)]
+    return shown
+
+
+def test_tensorboard_shows_each_step_once_and_the_restart(tmp_path: Path, undisturbed: str) -> None:
+    root = tmp_path / "run"
+    killed("board", root)
+    before = [step for step, _ in scalars(tmp_path / "run-board")["loss"]]
+    assert before == STEPS[: len(before)] and before[-1] > CHECKPOINT, "there is something to be voided"
+    state, _ = finished("board", root)
+    shown = scalars(tmp_path / "run-board")
+    assert [step for step, _ in shown["loss"]] == STEPS
+    assert shown["unbroken/checkpoint"] == [(step, step) for step in SAVED]
+    assert shown["unbroken/restart"] == [(CHECKPOINT, CHECKPOINT)]
+    assert [step for step, _ in shown["unbroken/restarts/text_summary"]] == [CHECKPOINT]
+    assert state == undisturbed
+
+
+def test_a_second_loop_of_a_script_leaves_the_curve_of_the_first(tmp_path: Path) -> None:
+    writer: Any = import_module("tensorboardX").SummaryWriter(str(tmp_path / "board"))
+    run = unbroken.Run(tmp_path / "run", every=10, quiet=True)
+    run.mark_in(writer, first=lambda step: 1000 + step * 8)
+    for loop in ("one", "two"):
+        for step in run.steps(5):
+            writer.add_scalar(loop, 0.0, 1000 + step * 8)
+    writer.close()
+    shown = scalars(tmp_path / "board")
+    assert [step for step, _ in shown["one"]] == [step for step, _ in shown["two"]]
+    assert [step for step, _ in shown["one"]] == [1000, 1008, 1016, 1024, 1032]
+    assert (1040, 5) in shown["unbroken/checkpoint"]
+
+
+@pytest.fixture
+def server() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb")
+    server = WandbServer()
+    yield server
+    server.close()
+
+
+def test_wandb_goes_on_in_one_run_that_has_each_step_once_and_marks(
+    tmp_path: Path, server: WandbServer, undisturbed: str
+) -> None:
+    root, place = tmp_path / "run", tmp_path / "run-wandb"
+    place.mkdir()
+    online = {
+        "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online", "WANDB_SILENT": "true",
+        "OTEL_SDK_DISABLED": "true", "WANDB_ERROR_REPORTING": "false",
+    }  # fmt: skip
+
+    def arrived() -> bool:
+        return [row["loss"] is not None for row in next(iter(server.rows.values()), [])][23:] != []
+
+    killed("wandb", root, lambda: until(arrived), **online)
+    state, said = finished("wandb", root, **online)
+    assert state == undisturbed
+    assert len(server.rows) == 1, said
+    ((name, rows),) = server.rows.items()
+    assert [row["_step"] for row in rows if "loss" in row] == STEPS
+    assert [row["unbroken/checkpoint"] for row in rows if "unbroken/checkpoint" in row] == SAVED
+    assert [row["unbroken/restart"] for row in rows if "unbroken/restart" in row] == [CHECKPOINT]
+    assert "goes on at step 20" in server.summary[name]["unbroken/last_restart"]
+    assert server.config[name]["unbroken"]["value"] == {"run": str(root / "run")}
+
+
+def test_wandb_offline_has_one_id_in_each_folder(tmp_path: Path, undisturbed: str) -> None:
+    pytest.importorskip("wandb")
+    root, place = tmp_path / "run", tmp_path / "run-wandb"
+    place.mkdir()
+    offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    killed("wandb", root, lambda: None, **offline)
+    state, _ = finished("wandb", root, **offline)
+    assert state == undisturbed
+    names = [folder.name.rpartition("-")[2] for folder in (place / "wandb").glob("offline-run-*")]
+    known = wandb_run(root)
+    assert known == {"id": names[0], "resume": "allow"} and names[0] == names[1]
+
+
+class Refuses:
+    """A place that can be told nothing."""
+
+    kind = "wandb"
+    title = "a tracker"
+    identity = {"id": "abc"}
+
+    def begin(self, *, step: int, segment: int) -> None:
+        raise ConnectionError("nobody answers.")
+
+    def began(self, where: str) -> None:
+        raise ConnectionError("nobody answers.")
+
+    def restarted(self, line: str, *, step: int, lost: int | None) -> None:
+        raise ConnectionError("nobody answers.")
+
+    def saved(self, *, step: int, seconds: float) -> None:
+        raise ConnectionError("nobody answers.")
+
+    def flush(self) -> None:
+        raise ConnectionError("nobody answers.")
+
+
+def test_a_tracker_that_fails_costs_no_checkpoint_and_is_heard_once(tmp_path: Path) -> None:
+    training, engine = Training(), engine_of(Training(), tmp_path, keep_last=99)
+    engine.tell(Refuses())
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        engine.resume()
+        train(engine, training, start=0, until=35)
+        engine.close()
+    assert [warning.category for warning in heard] == [TrackerWarning]
+    assert "cannot be marked in a tracker: nobody answers. Training" in str(heard[0].message)
+    assert [commit.step for commit in Repository.open(tmp_path, "run").commits()] == [30, 20, 10, 0]
+
+
+def test_a_tracker_that_hangs_is_left_behind_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("unbroken.engine.trackers.trackers.LAST_SECONDS", 0.05)
+    from threading import Event
+
+    class Hangs(Refuses):
+        def __init__(self) -> None:
+            self.free = Event()
+
+        def begin(self, *, step: int, segment: int) -> None: ...
+
+        def began(self, where: str) -> None:
+            self.free.wait(PATIENCE)
+
+    place, engine = Hangs(), engine_of(Training(), tmp_path)
+    engine.tell(place)
+    engine.resume()
+    engine.close()
+    place.free.set()
+    assert "a tracker: no answer within 0.05 seconds" in capfd.readouterr().err
+
+
+def test_which_runs_of_trackers_it_is_goes_with_each_checkpoint_and_none_of_those_not_wanted(
+    tmp_path: Path,
+) -> None:
+    class Quiet(Refuses):
+        def begin(self, *, step: int, segment: int) -> None: ...
+        def began(self, where: str) -> None: ...
+        def saved(self, *, step: int, seconds: float) -> None: ...
+        def flush(self) -> None: ...
+
+    for job, wanted in (("all", ("wandb", "mlflow")), ("none", ("mlflow",))):
+        engine = engine_of(Training(), tmp_path / job, trackers=wanted)
+        engine.tell(Quiet())
+        engine.resume()
+        engine.close()
+    found = [
+        told(repository.meta(repository.commits()[0]).counters)
+        for repository in (Repository.open(tmp_path / job, "run") for job in ("all", "none"))
+    ]
+    assert found == [{"wandb": {"id": "abc"}}, {}]
+    assert wandb_run(tmp_path / "all", job="run") == {"id": "abc", "resume": "allow"}
+    assert wandb_run(Settings(root=tmp_path / "all", job="run", resume="never")) == {}
+    assert wandb_run(tmp_path / "none", job="run") == mlflow_run(tmp_path / "all", job="run") == {}
+    assert wandb_run(tmp_path / "nowhere") == {}
+
+
+def test_a_start_that_logs_to_another_run_of_a_tracker_says_how_to_go_on_in_the_first(tmp_path: Path) -> None:
+    class Quiet(Refuses):
+        def __init__(self, name: str) -> None:
+            self.identity = {"id": name}
+
+        def begin(self, *, step: int, segment: int) -> None: ...
+        def began(self, where: str) -> None: ...
+        def restarted(self, line: str, *, step: int, lost: int | None) -> None: ...
+        def saved(self, *, step: int, seconds: float) -> None: ...
+        def flush(self) -> None: ...
+
+    for name in ("first", "second"):
+        engine = engine_of(Training(), tmp_path)
+        engine.tell(Quiet(name))
+        engine.resume()
+        assert engine._trackers._worker.finish(60)
+        if name == "second":
+            with pytest.warns(
+                TrackerWarning, match=r"logs to the wandb run second; up to step 0 .* first\. .*wandb_run"
+            ):
+                engine._observer.speak()
+        engine.close()
+
+
+@pytest.mark.parametrize("wrong", [{"wandb": 3}, {"wandb": ["id"]}, ["wandb"], "wandb", 7, None])
+def test_what_a_checkpoint_tells_wrongly_of_trackers_is_as_if_it_said_nothing(wrong: object) -> None:
+    assert told({"trackers": wrong}) == {}
+
+
+def test_what_is_no_tracker_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run")
+    with pytest.raises(ConfigError, match="A dict is no tracker that is known"):
+        run.mark_in({})
+    with pytest.raises(ConfigError, match="'aim' is no tracker"):
+        Settings(root=tmp_path, trackers={"aim"})
+    with pytest.raises(ConfigError, match="trackers must be a collection of names"):
+        Settings(root=tmp_path, trackers="wandb")
+    assert Settings(root=tmp_path).overridden({"UNBROKEN_TRACKERS": "none"}).trackers == ()
+    assert Settings(root=tmp_path).overridden({"UNBROKEN_TRACKERS": "mlflow"}).trackers == ("mlflow",)

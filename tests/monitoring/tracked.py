@@ -1,0 +1,77 @@
+"""A training that logs each step to a tracker: `tracked.py KIND ROOT TOTAL [PAUSE]`.
+
+At the step PAUSE it says so, and waits to be killed; all that was saved is durable and marked by then. At its end it
+prints its state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import unbroken
+from unbroken.trackers import log_mlflow, mlflow_run, wandb_run
+
+Log = Callable[[float, int], object]
+
+
+def nothing(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
+    return lambda loss, step: None, lambda: None
+
+
+def board(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
+    writer: Any = import_module("tensorboardX").SummaryWriter(f"{root}-board")
+    run.mark_in(writer)
+
+    def log(loss: float, step: int) -> None:
+        writer.add_scalar("loss", loss, step)
+        writer.flush()
+
+    return log, writer.close
+
+
+def wandb(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
+    import wandb as library
+
+    settings: Any = library.Settings(
+        console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True,
+        x_file_stream_transmit_interval=0.1,
+    )  # fmt: skip
+    tracked: Any = library.init(project="p", dir=f"{root}-wandb", settings=settings, **wandb_run(root))
+    return lambda loss, step: tracked.log({"loss": loss}, step=step), tracked.finish
+
+
+def mlflow(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
+    tracker: Any = import_module("mlflow")
+    tracker.start_run(**mlflow_run(root))
+    return lambda loss, step: log_mlflow({"loss": loss}, step=step), tracker.end_run
+
+
+KINDS = {"nothing": nothing, "board": board, "wandb": wandb, "mlflow": mlflow}
+
+
+def main(kind: str, root: str, total: int, pause: int) -> None:
+    run = unbroken.Run(root, every=10, quiet=True)
+    generator, losses = np.random.default_rng(7), np.zeros(total)
+    run.track(generator=generator, losses=losses)
+    log, finish = KINDS[kind](run, root)
+    for step in run.steps(total):
+        losses[step] = generator.random()
+        log(float(losses[step]), step)
+        if step % 10 == 2:  # what was saved last is marked in this step's row
+            engine = run._running()
+            engine.wait()
+            assert engine._trackers._worker.finish(60)
+        if step == pause:
+            print("paused", flush=True)
+            sys.stdin.read()
+    finish()
+    print(losses.tobytes().hex())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else -1)

@@ -25,6 +25,7 @@ from unbroken.cli import (
     prune,
     report,
     show,
+    ui,
     verify,
     version,
 )
@@ -46,6 +47,7 @@ app.command("history")(guarded(history.history))
 app.command("diff")(guarded(diff.diff))
 app.command("du")(guarded(du.du))
 app.command("report")(guarded(report.report))
+app.command("ui")(guarded(ui.ui))
 app.command("prune")(guarded(prune.prune))
 app.command("copy")(guarded(copy.copy))
 app.command("export")(guarded(export.export))

@@ -5,7 +5,7 @@ Not promised: that the arrays of a checkpoint are undamaged. Its documents are l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
@@ -86,9 +86,14 @@ def checkpoints(repository: Repository) -> tuple[Listed, ...]:
 
 def _listed(repository: Repository) -> tuple[Listed, ...]:
     commits = repository.commits()
-    left, again = abandoned(commits), saved_again(commits)
+    return listed(repository, commits, among=commits)
+
+
+def listed(repository: Repository, some: Iterable[Commit], *, among: Sequence[Commit]) -> tuple[Listed, ...]:
+    """Return what is known of some commits `among` all that count, newest first. Only what is asked for is read."""
+    left, again = abandoned(among), saved_again(among)
     return tuple(
-        _one(repository, c, abandoned=c.sequence in left, saved_again=c.sequence in again) for c in commits
+        _one(repository, c, abandoned=c.sequence in left, saved_again=c.sequence in again) for c in some
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
@@ -31,8 +32,9 @@ class Verification:
     broken: tuple[ObjectFault, ...] = ()
 
 
-def verified(target: Target) -> Verification:
-    """Check the named checkpoint, or all of them.
+def verified(target: Target, *, told: Callable[[int, int, int], None] | None = None) -> Verification:
+    """Check the named checkpoint, or all of them. `told` is called before each with how many are done, of how many, and
+    its step.
 
     Raises:
         ConfigError: there is none.
@@ -43,7 +45,9 @@ def verified(target: Target) -> Verification:
         raise ConfigError(f"{target.where} holds no checkpoint.", hint="There is nothing to verify yet.")
     checked: list[CheckedCommit] = []
     passed_over: list[int] = []
-    for c in commits:
+    for number, c in enumerate(commits):
+        if told is not None:
+            told(number, len(commits), c.step)
         faults = tuple(target.repository.verify(c))
         if faults and target.repository.gone(c):
             passed_over.append(c.step)

@@ -1,0 +1,164 @@
+"""A run's store for looking only: what never changes is kept in memory, and nothing can be written.
+
+Pages ask for the same records again and again, each of them a file or, in a bucket, a request. Most objects of a run never
+change once they are there: commit records, epochs, what lies beside a checkpoint, the indexes of packs. Those are kept, as
+long as the first epoch of the run, which is never deleted, is still the same one: a run that was deleted and begun anew
+under its name has another.
+
+Invariants: whatever is asked of this store, the run is as it was; and memory holds at most `MOST` bytes of all runs.
+Not promised: that damage which comes after an object was read is seen at once; what lies beside a checkpoint is read anew
+after `SECONDS`. `verify` reads past this.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unbroken.errors import InternalError, StoreError
+from unbroken.format import layout
+from unbroken.format.buffers import Content
+from unbroken.store.base import ByteStore, Names, SupportsLocalPath, children, read_into, taken
+
+MOST = 64 << 20
+"""Bytes of memory for objects."""
+LARGEST = 1 << 20
+"""A larger object is not kept."""
+SECONDS = 60.0
+"""So long is kept what may be found damaged: all but commit records and epochs."""
+TOGETHER = 16
+"""Requests to a bucket at a time."""
+
+FOR_GOOD = (f"{layout.COMMITS}/", f"{layout.EPOCHS}/", f"{layout.BIRTHS}/")
+FOR_A_WHILE = (f"{layout.STEPS}/",)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is kept of all runs; for any number of threads."""
+
+    most: int = MOST
+    clock: Callable[[], float] = time.monotonic
+    _kept: OrderedDict[tuple[str, str], tuple[float, bytes]] = field(
+        default_factory=OrderedDict[tuple[str, str], "tuple[float, bytes]"]
+    )
+    _size: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, run: str, key: str) -> bytes | None:
+        """Return what is kept of an object."""
+        with self._lock:
+            found = self._kept.get((run, key))
+            if found is None:
+                return None
+            until, data = found
+            if until < self.clock():
+                del self._kept[run, key]
+                self._size -= len(data)
+                return None
+            self._kept.move_to_end((run, key))
+            return data
+
+    def keep(self, run: str, key: str, data: bytes) -> None:
+        """Keep an object; what was not asked for longest makes room."""
+        if len(data) > LARGEST:
+            return
+        until = float("inf") if key.startswith(FOR_GOOD) else self.clock() + SECONDS
+        with self._lock:
+            before = self._kept.pop((run, key), None)
+            self._size += len(data) - (0 if before is None else len(before[1]))
+            self._kept[run, key] = until, data
+            while self._size > self.most:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._size -= len(gone)
+
+
+class Remembered:
+    """The store of one run, read only. `place` is where the run lies."""
+
+    def __init__(self, inner: ByteStore, place: str, memory: Memory) -> None:
+        self._inner = inner
+        self._memory = memory
+        self._run = f"{place}\0{self._first_epoch().hex()}"
+
+    def _first_epoch(self) -> bytes:
+        for key in self._inner.list(layout.EPOCHS)[:1]:
+            with suppress(StoreError):
+                return self._inner.get(key)
+        return b""
+
+    def get(self, key: str) -> bytes:
+        """Return the object."""
+        if not key.startswith((*FOR_GOOD, *FOR_A_WHILE)):
+            return self._inner.get(key)
+        found = self._memory.get(self._run, key)
+        if found is None:
+            found = self._inner.get(key)
+            self._memory.keep(self._run, key, found)
+        return found
+
+    def get_all(self, keys: Iterable[str]) -> None:
+        """Have objects at hand. Of a bucket several are fetched at a time; what cannot be had is left to `get`."""
+        if isinstance(self._inner, SupportsLocalPath):
+            return
+        missing = [key for key in keys if self._memory.get(self._run, key) is None]
+
+        def fetch(key: str) -> None:
+            with suppress(StoreError):
+                self.get(key)
+
+        if len(missing) > 1:
+            with ThreadPoolExecutor(TOGETHER, "unbroken-look") as pool:
+                list(pool.map(fetch, missing))
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a part of the object."""
+        return self._inner.get_range(key, offset, length)
+
+    def read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
+        """Fill `parts` with the bytes from `offset` on."""
+        return read_into(self._inner, key, offset, parts)
+
+    def size(self, key: str) -> int:
+        """Return the object's size in bytes."""
+        found = self._memory.get(self._run, key)
+        return self._inner.size(key) if found is None else len(found)
+
+    def list(self, prefix: str = "") -> Names:
+        """Return the keys below `prefix`."""
+        return self._inner.list(prefix)
+
+    def children(self, prefix: str = "") -> Names:
+        """Return the names directly below `prefix`."""
+        return children(self._inner, prefix)
+
+    def taken(self, prefix: str = "") -> Names:
+        """Return the names directly below `prefix`, of objects or not."""
+        start = len(prefix) + 1 if prefix else 0
+        return [key[start:] for key in taken(self._inner, prefix)]
+
+    def put(self, key: str, data: Content) -> None:
+        """Refuse."""
+        raise _refused(key)
+
+    def put_if_absent(self, key: str, data: Content) -> bool:
+        """Refuse."""
+        raise _refused(key)
+
+    def delete(self, key: str) -> None:
+        """Refuse."""
+        raise _refused(key)
+
+    def on_disk(self) -> Path | None:
+        """Return the directory of a run on this machine, None of one in a bucket."""
+        return self._inner.local_path() if isinstance(self._inner, SupportsLocalPath) else None
+
+
+def _refused(key: str) -> InternalError:
+    return InternalError(f"{key} was to be written by what only looks.")

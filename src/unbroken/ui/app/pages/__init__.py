@@ -1,0 +1,1 @@
+"""The pages, one module a subject: each returns a router for the site that it is given."""

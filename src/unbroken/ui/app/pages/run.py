@@ -1,0 +1,121 @@
+"""One run: how it stands, its curves, its interruptions, its checkpoints, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from unbroken.format.records import Commit
+from unbroken.inspection.listing import listed
+from unbroken.inspection.overview import Restart, Story, budget_of, checkpoint_rows
+from unbroken.repo.usage import RunCost
+from unbroken.ui.app.jobs import Job
+from unbroken.ui.app.looking import Kept, Look
+from unbroken.ui.app.pages.work import MEASURE
+from unbroken.ui.app.paging import page_number, paged
+from unbroken.ui.app.site import Missing, Site, whole
+from unbroken.ui.charts.chart import Chart
+from unbroken.ui.charts.costs import save_cost, sizes
+from unbroken.ui.charts.curves import reward_and_loss
+
+CHECKPOINTS = 50
+RESTARTS = 20
+ROWS = 100
+"""On a page."""
+JOBS = 5
+CHARTS = 16
+"""So many runs' charts are kept."""
+
+
+def routes(site: Site) -> APIRouter:
+    """Return the page of a run."""
+    router = APIRouter()
+    charts: Kept[tuple[Chart, ...]] = Kept(CHARTS)
+    budgets: Kept[float | None] = Kept(CHARTS)
+
+    @router.get("/runs/{address}")
+    def run(request: Request, address: str) -> Response:
+        opened = site.opened(address)
+        look = site.looking.look(opened.run, opened.repository)
+        standing = site.looking.standing(opened.repository, look)
+        budget = budgets.get(look.moment, lambda: budget_of(opened.repository))
+        asked = request.query_params
+        commits = found(look.commits, asked.get("step", ""))
+        page = paged(commits, page_number(asked.get("page", "1")), size=CHECKPOINTS, query=asked)
+        restarts = paged(
+            look.story.restarts[::-1],
+            page_number(asked.get("restarts", "1")),
+            size=RESTARTS,
+            parameter="restarts",
+            query=asked,
+        )
+        measured = site.jobs.latest(MEASURE, opened.run.where)
+        jobs = site.jobs.of(opened.run.where)[:JOBS]
+        rows = checkpoint_rows(
+            listed(opened.repository, page.items, among=look.commits), look.story, cost_in(measured)
+        )
+        version: Hashable = (
+            look.moment, standing, dict(asked), page.number, restarts.number, measured is not None and measured.state,
+            [(job.id, job.state, job.done, job.is_stopping) for job in jobs], [(row.sequence, row.problem) for row in rows],
+        )  # fmt: skip
+        about = {
+            "opened": opened,
+            "look": look,
+            "standing": standing,
+            "newest": newest(look),
+            "budget": budget,
+            "charts": charts.get(look.moment, lambda: drawn(look.story, budget)),
+            "page": page,
+            "rows": rows,
+            "points": {point.sequence: point for point in look.story.points if point.sequence},
+            "restarts": restarts,
+            "kills": [one for one in look.story.restarts if one.interrupted],
+            "steps_lost": steps_lost(look.story.restarts),
+            "measured": measured,
+            "cost": cost_in(measured),
+            "jobs": jobs,
+        }
+        return site.page(request, "run.html", title=opened.run.name, about=about, version=version)
+
+    @router.get("/runs/{address}/data/{name}")
+    def data(request: Request, address: str, name: str) -> Response:
+        opened = site.opened(address)
+        look = site.looking.look(opened.run, opened.repository)
+        every = charts.get(look.moment, lambda: drawn(look.story, budget_of(opened.repository)))
+        chart = next((chart for chart in every if chart.name == name), None)
+        if chart is None:
+            raise Missing
+        asked = request.query_params
+        page = paged(chart.table.rows[::-1], page_number(asked.get("page", "1")), size=ROWS, query=asked)
+        about = {"opened": opened, "chart": chart, "page": page}
+        return site.page(request, "data.html", title=f"{chart.title} of {opened.run.name}", about=about)
+
+    return router
+
+
+def drawn(story: Story, budget: float | None) -> tuple[Chart, ...]:
+    """Return the charts of a run."""
+    return (*reward_and_loss(story), save_cost(story, budget), sizes(story))
+
+
+def found(commits: Sequence[Commit], text: str) -> Sequence[Commit]:
+    """Return the commits from a step on downwards, all of them where none is named."""
+    step = whole(text.strip().replace(",", ""))
+    return commits if step is None else [commit for commit in commits if commit.step <= step]
+
+
+def newest(look: Look) -> Commit | None:
+    return look.commits[0] if look.commits else None
+
+
+def steps_lost(restarts: Sequence[Restart]) -> tuple[int, int]:
+    """Return how many steps had to be done again, and at how many starts that is not known."""
+    starts = [one for one in restarts if one.event == "start" and not one.first]
+    return sum(one.steps_lost or 0 for one in starts), sum(one.steps_lost is None for one in starts)
+
+
+def cost_in(job: Job | None) -> RunCost | None:
+    """Return what a job has measured, None where it has not yet."""
+    return job.result if job is not None and isinstance(job.result, RunCost) else None

@@ -1,0 +1,76 @@
+"""The runs under the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from unbroken.inspection.overview import State
+from unbroken.ui.app.looking import Glance
+from unbroken.ui.app.paging import page_number, paged
+from unbroken.ui.app.site import Site
+
+RUNS = 50
+"""On a page."""
+SECONDS = 0.4
+"""So long a page waits for runs that are still being read."""
+FILTERED_SECONDS = 2.0
+STATES: tuple[State, ...] = ("running", "stale", "crashed", "stopped", "finished", "empty")
+ORDERS: dict[str, Callable[[Glance], object]] = {
+    "name": lambda glance: glance.run.name,
+    "last save": lambda glance: -_last_save(glance),
+    "step": lambda glance: -_newest_step(glance),
+    "size": lambda glance: -((glance.look.on_disk or 0) if glance.look else 0),
+}
+
+
+def routes(site: Site) -> APIRouter:
+    """Return the page of all runs."""
+    router = APIRouter()
+
+    @router.get("/")
+    def runs(request: Request) -> Response:
+        asked = request.query_params
+        words, state, order = asked.get("q", "").strip(), asked.get("state", ""), asked.get("order", "name")
+        found = site.catalogue.runs()
+        named = [run for run in found if words.lower() in run.name.lower()]
+        number = page_number(asked.get("page", "1"))
+        if state in STATES or order != "name":
+            every = site.looking.glances(named, seconds=FILTERED_SECONDS)
+            kept = [one for one in every if state not in STATES or _state(one) in (state, "")]
+            kept.sort(key=ORDERS.get(order, ORDERS["name"]))  # type: ignore[arg-type]
+            page = paged(kept, number, size=RUNS, query=asked)
+        else:
+            some = paged(named, number, size=RUNS, query=asked)
+            glances = site.looking.glances(list(some.items), seconds=SECONDS)
+            page = paged(named, number, size=RUNS, query=asked).mapped(
+                dict(zip(some.items, glances, strict=True)).__getitem__
+            )
+        version = (
+            len(found),
+            [(one.run.address, one.standing, one.problem, one.look and one.look.on_disk, _last_save(one)) for one in page.items],
+            page.number, page.total,
+        )  # fmt: skip
+        about = {
+            "page": page, "all": len(found), "words": words, "state": state, "states": STATES, "order": order,
+            "orders": list(ORDERS), "pending": any(one.look is None and not one.problem for one in page.items),
+        }  # fmt: skip
+        return site.page(request, "runs.html", title="Runs", about=about, version=version)
+
+    return router
+
+
+def _state(glance: Glance) -> str:
+    return glance.standing.state if glance.standing is not None else ""
+
+
+def _last_save(glance: Glance) -> float:
+    points = glance.look.story.points if glance.look is not None else ()
+    return points[-1].time if points else 0.0
+
+
+def _newest_step(glance: Glance) -> int:
+    commits = glance.look.commits if glance.look is not None else ()
+    return commits[0].step if commits else -1

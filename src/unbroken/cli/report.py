@@ -42,6 +42,10 @@ def report(
     path = Path(output or f"{re.sub(r'[^A-Za-z0-9._-]', '-', target.repository.job)}-report.html")
     if path.is_dir():
         raise ConfigError(f"{path} is a directory.", hint=f"Name a file: -o {path / 'report.html'}")
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"There is no directory {path.parent}.", hint="Make it, or name another file with -o."
+        )
     if path.exists() and not force:
         raise ConfigError(f"{path} exists.", hint="Add --force to replace it, or name another file with -o.")
     data = page(target, now=time.time()).encode("utf-8", "backslashreplace")

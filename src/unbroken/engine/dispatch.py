@@ -170,6 +170,7 @@ class Dispatch:
             seconds_blocked=blocked(),
             birth=facts.birth,
             inexact=facts.inexact,
+            max_overhead=self._settings.interval.max_overhead,
             trackers=self.trackers(),
         )
         order = Order(

@@ -18,6 +18,8 @@ from unbroken.types import Step
 MOST_NOTES = 200
 NOT_FINITE = "not_finite_at_start"
 """Counter that lists the places of weights that held NaN or infinity when the run began."""
+MAX_OVERHEAD = "max_overhead"
+"""Counter that says which share of the time saving may take, from 0 to 1; none where there is no such bound."""
 TRACKERS = "trackers"
 """Counter that says which runs of trackers the training was logged to."""
 
@@ -40,6 +42,7 @@ class Circumstances:
     seconds_blocked: float = 0.0
     birth: str = ""
     inexact: Sequence[str] = ()
+    max_overhead: float | None = None
     trackers: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """By the kind of tracker, which run of it the training logs to."""
 
@@ -49,6 +52,8 @@ def describe(snapshot: Snapshot, circumstances: Circumstances) -> Meta:
     about = circumstances
     counters = dict(snapshot.counters)
     counters["bytes"] = {name: component.nbytes for name, component in snapshot.components.items()}
+    if about.max_overhead is not None:
+        counters[MAX_OVERHEAD] = about.max_overhead
     if about.trackers:
         counters[TRACKERS] = {kind: dict(identity) for kind, identity in about.trackers.items()}
     notes = [f"{note.kind}: {note.place} ({note.detail})" for note in snapshot.notes[:MOST_NOTES]]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
+from unbroken.engine.metadata import MAX_OVERHEAD
 from unbroken.errors import UnbrokenError
 from unbroken.format.records import HistoryRecord, Lease, Position
 from unbroken.inspection.listing import Listed, checkpoints
@@ -339,16 +340,15 @@ def budget_of(repository: Repository) -> float | None:
     """Return the share of the time that saving may take, as the newest readable checkpoint has it."""
     for commit in repository.commits()[:BUDGET_LOOKS]:
         try:
-            said = repository.meta(commit).counters.get(BUDGET)
+            said = repository.meta(commit).counters.get(MAX_OVERHEAD)
         except UnbrokenError:
             continue
         return float(said) if isinstance(said, (int, float)) and 0 < said <= 1 else None
     return None
 
 
-BUDGET = "max_overhead"
-"""The counter of a checkpoint's metadata that says it."""
 BUDGET_LOOKS = 3
+"""So many checkpoints are asked, should the newest be damaged."""
 
 
 class _Axis:

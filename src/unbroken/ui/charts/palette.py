@@ -29,7 +29,7 @@ DARK = {
     ORANGE: "#ff9b57",
     GREEN: "#4fd1b0",
     VIOLET: "#cf9df2",
-    LOST: "#553421",
+    LOST: "#452b1c",
     TINTS[0]: "#1d3a54",
     TINTS[1]: "#24445f",
     TINTS[2]: "#183048",

@@ -58,7 +58,7 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
             number(len(cut)),
             ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(one.fault for one in cut).items())),
         ),
-        Fact("Steps lost", number(sum(known)), f"and {number(unknown)} times not known" if unknown else ""),
+        Fact("Steps lost", number(sum(known)), f"and for {counted(unknown, 'start')} not known" if unknown else ""),
         Fact(
             "Time to recover",
             seconds(sum(took) / len(took)) if took else "none",
@@ -121,7 +121,7 @@ def warnings(run: RunOverview) -> list[str]:
     """Return what a person should look at."""
     damaged = [one for one in run.checkpoints if one.state == "damaged"]
     told = [
-        f"The checkpoint of step {number(one.step)} cannot be used. {_short(one.problem)}" for one in damaged[:3]
+        f"The checkpoint of step {number(one.step)} cannot be used. {_short(one.problem.removeprefix('damaged: '))}" for one in damaged[:3]
     ]  # fmt: skip
     if len(damaged) > 3:
         told.append(f"{number(len(damaged) - 3)} more checkpoints are damaged: see the table.")

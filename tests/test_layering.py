@@ -30,7 +30,7 @@ LAYERS = (
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 FACES = {
-    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "nemo_gym", "envs", "testing", "trackers",
+    "", "__main__", "sb3", "rllib", "ray_train", "tune", "lightning", "dcp", "distributed", "pretrained", "nemo_gym", "neutral", "envs", "testing", "trackers",
 }  # fmt: skip
 """Public faces, which gather what lies below, and the suites shipped for those who implement a contract."""
 ADAPTERS = {
@@ -44,6 +44,7 @@ ADAPTERS = {
     "distributed": {"distributed"},
     "pretrained": {"pretrained"},
     "nemo_gym": {"nemo_gym"},
+    "neutral": {"neutral"},
 }
 """Each adapter and the modules or folders in `adapters/` that are its own."""
 SUITES = {

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from unbroken.adapters.rllib.names import reached
-from unbroken.cli import pretrained
+from unbroken.cli import neutral, pretrained
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.errors import ConfigError
@@ -79,10 +79,12 @@ def export(
     run: Annotated[
         str, typer.Argument(help="A run (its newest checkpoint), RUN@STEP, or a step's directory.")
     ],
-    directory: Annotated[str, typer.Argument(help="With --to hf-dir: the directory to write.")] = "",
+    directory: Annotated[
+        str, typer.Argument(help="With --to hf-dir or neutral: the directory to write.")
+    ] = "",
     *,
     to: Annotated[
-        str, typer.Option(help="The file: .pt, .npz or .json decides what is written. Or: hf-dir.")
+        str, typer.Option(help="The file: .pt, .npz or .json decides what is written. Or: hf-dir, neutral.")
     ],
     component: Annotated[str, typer.Option(help="The component.")] = POLICY,
     force: Annotated[bool, typer.Option("--force", help="Replace what exists.")] = False,
@@ -96,14 +98,24 @@ def export(
 
     Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads; of several
     ranks with weights of their own those of rank 0 (others: `--component policy_weights@rank1`). With
-    `--to hf-dir DIR` it is a directory for `from_pretrained`: safetensors, and what was saved beside them.
+    `--to hf-dir DIR` it is a directory for `from_pretrained`: safetensors, and what was saved beside them. With
+    `--to neutral DIR` it is the policy, its statistics and the replay buffer for programs of any framework.
     """
-    models = to == pretrained.NAME
+    models = to in (pretrained.NAME, neutral.NAME)
     if models != bool(directory):
         raise ConfigError(
             f"--to {to} writes {'a directory' if models else 'a file'}.",
-            hint="Write: unbroken export RUN --to hf-dir DIR" if models else f"Leave out {directory}.",
+            hint=f"Write: unbroken export RUN --to {to} DIR" if models else f"Leave out {directory}.",
         )
+    if to == neutral.NAME:
+        if component != POLICY:
+            raise ConfigError(
+                f"--to {to} takes from all components what other programs can use.",
+                hint=f"Leave out --component {component}.",
+            )
+        exported, lines = neutral.export_neutral(run_of(run), Path(directory), force=force)
+        show(*lines, data=exported, json=json)
+        return EXIT_OK
     path = Path(directory or to)
     shard = pretrained.shard_bytes(shard_size)
     write = None if models else writer_for(to)

@@ -174,5 +174,5 @@ def cells(path: Path) -> list[list[str]]:
 def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     module: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     found = module.EventAccumulator(str(folder)).Reload()
-    tags = [tag for tag in found.Tags()["scalars"] if tag not in TIMES]
+    tags = [tag for tag in found.Tags()["scalars"] if tag not in TIMES and not tag.startswith("unbroken/")]
     return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags}

@@ -25,6 +25,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
+from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, RunBusy, SaveFailed
 from unbroken.repo.repository import Repository
@@ -366,24 +367,32 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_tensorboard_goes_on_in_the_directory_of_the_first_start(tmp_path: Path) -> None:
     accumulator: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
 
-    def train(name: str, cut: int = 0) -> None:
+    def train(name: str, cut: int = 0) -> ResumeReport | None:
         ours = CheckpointCallback(10, tmp_path / f"run-{name}")
         model = ppo(tensorboard_log=str(tmp_path / name))
         model.learn(384, callback=[ours, *([CutAt(cut, ours)] if cut else [])], log_interval=1)
         model.logger.close()
+        return ours.report
 
     train("U")
     forget()
     with pytest.raises(Cut):
         train("R", cut=111)
-    train("R")
+    report = train("R")
+    assert report is not None
     assert [path.name for path in (tmp_path / "R").iterdir()] == ["PPO_1"]
-    curves = []
+    curves, marks, restarts = [], [], []
     for name in "UR":
         events = accumulator.EventAccumulator(str(tmp_path / name / "PPO_1")).Reload()
         curves.append([(e.step, e.value) for e in events.Scalars("train/loss")])
+        marks.append({tag for tag in events.Tags()["scalars"] if tag.startswith("unbroken/")})
+        saved = {e.step for e in events.Scalars("unbroken/checkpoint")}
+        assert {0, 384} <= saved
+        restarts += events.Scalars("unbroken/restart") if "unbroken/restart" in marks[-1] else []
     assert curves[0] == curves[1]
     assert len(curves[0]) == 5
+    assert marks[1] - marks[0] == {"unbroken/restart", "unbroken/steps_lost"}
+    assert [(e.step, e.value) for e in restarts] == [(report.step, report.step)]
 
 
 def test_a_kill_in_the_first_episode_and_before_the_first_step(tmp_path: Path) -> None:

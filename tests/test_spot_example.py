@@ -41,15 +41,15 @@ class Cloud(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
-    server: Cloud
-
     def do_PUT(self) -> None:
         assert self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
         self._say(200, "token")
 
     def do_GET(self) -> None:
-        path, told = self.path, self.server.takes_back
-        self.server.asked.append(path)
+        cloud = self.server
+        assert isinstance(cloud, Cloud)
+        path, told = self.path, cloud.takes_back
+        cloud.asked.append(path)
         if path == "/latest/meta-data/spot/instance-action":
             assert self.headers["X-aws-ec2-metadata-token"] == "token"
             self._say(200, '{"action": "terminate"}') if told else self._say(404, "")
@@ -67,7 +67,7 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base
         pass
 
 

@@ -20,6 +20,8 @@ FACES = {
     "unbroken.dcp": "torch's distributed checkpoint",
     "unbroken.pretrained": "Models that save themselves",
     "unbroken.nemo_gym": "NeMo Gym",
+    "unbroken.trackers": "TensorBoard, W&B, MLflow",
+    "unbroken.neutral": "Out of one framework, into another",
     "unbroken.envs": "Environments",
     "unbroken.testing.store_suite": "For those who write a store",
     "unbroken.testing.env_oracle": "For those who write an environment",

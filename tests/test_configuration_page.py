@@ -62,10 +62,3 @@ def test_every_setting_is_in_a_file_that_is_shown_under_its_name_or_that_of_the_
     other = {setting: key.rpartition(".")[2] for key, setting in names.MEANS.items()}
     for name in OPTIONS | {"root", "job"}:
         assert re.search(rf"^ +({name}|{other.get(name, name)}):", shown, flags=re.MULTILINE), name
-
-
-@pytest.mark.parametrize("place", ["docs/configuration.md", "README.md"])
-def test_links_lead_somewhere(place: str) -> None:
-    file = ROOT / place
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text()):
-        assert (file.parent / link).exists(), link

@@ -1,67 +1,29 @@
-"""The guide runs as it stands, from top to bottom, in one directory.
-
-A Python block that begins with a file's name is kept under it; a console block is what a person types.
-"""
+"""The guide runs as it stands, from top to bottom, in one directory."""
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
-BLOCKS: list[tuple[str, str]] = re.findall(
-    r"^```(python|console)\n(.*?)^```", GUIDE, flags=re.MULTILINE | re.DOTALL
-)
+from tests.pages import ROOT, Stage, every_block
+
+PAGE = "docs/guide.md"
+GUIDE = (ROOT / PAGE).read_text()
+BLOCKS = [block for block in every_block(PAGE) if block.kind in ("python", "console")]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that all blocks share; `python` and `unbroken` in it are ours."""
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """The directory that all blocks share."""
     pytest.importorskip("stable_baselines3")
-    made = tmp_path_factory.mktemp("guide")
-    (made / "bin").mkdir()
-    for name, words in {"python": "", "unbroken": "-m unbroken"}.items():
-        file = made / "bin" / name
-        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        file.chmod(0o700)
-    return made
+    return Stage(tmp_path_factory.mktemp("guide") / "page")
 
 
-def run(line: str, folder: Path) -> None:
-    path = f"{folder / 'bin'}:{os.environ['PATH']}"
-    done = subprocess.run(
-        line,
-        shell=True,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    expected = int(line.startswith("unbroken diff"))  # of two that differ
-    assert done.returncode == expected, f"{line}\n{done.stdout}\n{done.stderr}"
-
-
-@pytest.mark.parametrize(("number", "kind"), [(i, kind) for i, (kind, _) in enumerate(BLOCKS)])
-def test_blocks_run_in_their_order(number: int, kind: str, folder: Path) -> None:
-    text = BLOCKS[number][1]
-    if kind == "python":
-        named = re.match(r"# (\w+\.py)\n", text)
-        file = named[1] if named else f"block{number}.py"
-        (folder / file).write_text(text)
-        run(f"python {file}", folder)
-    else:
-        for line in text.splitlines():
-            assert line.startswith("$ ")
-            run(line[2:], folder)
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_blocks_run_in_their_order(number: int, stage: Stage) -> None:
+    stage.play(BLOCKS[number])
 
 
 def test_every_option_of_the_callback_is_in_its_table_with_its_default() -> None:

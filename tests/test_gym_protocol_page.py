@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -16,7 +12,7 @@ import pytest
 from tests.adapters.nemo_gym.layered_examples import component, snapshot
 from tests.adapters.nemo_gym.trainer import stand_in
 from tests.adapters.nemo_gym.trainer.stand_in import Resources
-from tests.pages import ROOT, blocks
+from tests.pages import ROOT, Stage, every_block
 from tests.repo.states import meta
 from unbroken.adapters.nemo_gym import control, protocol, records, words
 from unbroken.adapters.nemo_gym.keys import control_token
@@ -24,22 +20,8 @@ from unbroken.repo.repository import Repository
 
 PAGE = "docs/gym-protocol.md"
 TEXT = (ROOT / PAGE).read_text()
-BLOCKS = blocks(PAGE)
+BLOCKS = [block for block in every_block(PAGE) if block.kind in ("python", "console")]
 SESSION = "6f1c2a4e"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page begins with: a checkpoint in `runs`, and the command."""
-    made = tmp_path_factory.mktemp("page")
-    with Repository.open(made / "runs", "training", create=True).writer() as writer:
-        writer.write(snapshot(component()), meta(12))
-    (made / "bin").mkdir()
-    for name, module in {"python": "", "unbroken": "-m unbroken"}.items():
-        file = made / "bin" / name
-        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
-        file.chmod(0o700)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -54,26 +36,18 @@ def addresses() -> Iterator[dict[str, str]]:
     stand_in.TOKEN = token
 
 
-def run(line: str, folder: Path) -> None:
-    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, addresses: dict[str, str]) -> Stage:
+    """What the page begins with: a checkpoint in `runs`, and the command."""
+    made = Stage(tmp_path_factory.mktemp("protocol") / "page", replaced=addresses)
+    with Repository.open(made.folder / "runs", "training", create=True).writer() as writer:
+        writer.write(snapshot(component()), meta(12))
+    return made
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_blocks_run_in_their_order(number: int, folder: Path, addresses: dict[str, str]) -> None:
-    kind, text = BLOCKS[number]
-    for written, real in addresses.items():
-        text = text.replace(written, real)
-    if kind == "python":
-        (folder / f"block{number}.py").write_text(text)
-        run(f"python block{number}.py", folder)
-        return
-    for line in text.splitlines():
-        assert line.startswith("$ ")
-        run(line[2:], folder)
+def test_blocks_run_in_their_order(number: int, stage: Stage) -> None:
+    stage.play(BLOCKS[number])
 
 
 def cells(section: str) -> list[list[str]]:

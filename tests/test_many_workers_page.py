@@ -7,26 +7,19 @@ that ends in `&` runs beside those after it. Links, names and options exist.
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import signal
-import subprocess
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import unbroken.errors
-from tests.pages import ROOT, blocks, not_in_its_source, source_of
+from tests.pages import ROOT, Block, Stage, blocks, every_block, not_in_its_source, source_of
 from unbroken.errors import UnbrokenError
 
 PAGE = "docs/many-workers.md"
 TEXT = (ROOT / PAGE).read_text()
-OWN = [(kind, text) for kind, text in blocks(PAGE) if not source_of(text)]
-WORDS = {"python": "", "unbroken": "-m unbroken", "torchrun": "-m torch.distributed.run"}
-SECONDS = 120.0
+OWN = [block for block in every_block(PAGE) if block.kind in ("python", "console") and block.source is None]
 OURS = frozenset({
     "allow_changed", "every", "hold", "keep_last", "max_loss", "max_overhead", "replicated", "seconds", "start_timeout",
     "steps", "strict", "sync_timeout", "trial", "trust", "world",
@@ -36,66 +29,30 @@ CODE = re.findall(r"`([^`\n]+)`", TEXT)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that all blocks share; the commands in it are those of this environment."""
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """The directory that all blocks share."""
     for name in ("torch", "lightning", "safetensors"):
         pytest.importorskip(name)
-    made = tmp_path_factory.mktemp("page")
-    (made / "bin").mkdir()
-    for name, words in WORDS.items():
-        file = made / "bin" / name
-        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        file.chmod(0o700)
-    return made
+    return Stage(tmp_path_factory.mktemp("many") / "page")
 
 
-def start(line: str, folder: Path) -> subprocess.Popen[str]:
-    plain = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-    return subprocess.Popen(
-        line,
-        shell=True,
-        cwd=folder,
-        env={**plain, "PATH": f"{folder / 'bin'}:{plain['PATH']}", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> str:
-    """Wait for a process and return what it has said."""
-    try:
-        said, _ = process.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the shell, and what it has started
-        raise
-    assert process.returncode == 0, f"{process.args!r}\n{said}"
-    return said
+def keep(block: Block, stage: Stage) -> None:
+    """A script is run by the console block after it."""
+    assert block.file
+    (stage.folder / block.file).write_text(block.text)
 
 
 @pytest.mark.parametrize("number", range(len(OWN)))
-def test_blocks_run_in_their_order(number: int, folder: Path) -> None:
-    kind, text = OWN[number]
-    if kind == "python":
-        named = re.match(r"# (\w+\.py)\n", text)
-        assert named is not None
-        (folder / named[1]).write_text(text)
-        return  # the console block after it runs it
-    beside: list[subprocess.Popen[str]] = []
-    for line in text.splitlines():
-        assert line.startswith("$ ")
-        process = start(line[2:].removesuffix(" &"), folder)
-        if line.endswith("&"):
-            beside.append(process)
-        else:
-            end(process)
-    for process in beside:
-        end(process)
+def test_blocks_run_in_their_order(number: int, stage: Stage) -> None:
+    block = OWN[number]
+    if block.kind == "python":
+        keep(block, stage)
+    else:
+        stage.play(block)
 
 
-def test_torchrun_starts_killed_ranks_again_as_the_page_says(folder: Path) -> None:
-    (script,) = [text for _, text in OWN if text.startswith("# ddp.py\n")]
+def test_torchrun_starts_killed_ranks_again_as_the_page_says(stage: Stage) -> None:
+    (script,) = [block.text for block in OWN if block.file == "ddp.py"]
     loop = "for step in run.steps(500):\n"
     killed = (
         "    if step == 250 and dist.get_rank() == 1 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
@@ -107,20 +64,16 @@ def test_torchrun_starts_killed_ranks_again_as_the_page_says(folder: Path) -> No
         .replace("seconds=60", "steps=100")
         .replace("runs/ddp", "runs/killed")
     )
-    (folder / "killed.py").write_text(f"import os\nimport signal\n{script}")
+    (stage.folder / "killed.py").write_text(f"import os\nimport signal\n{script}")
     variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
     assert variable in CODE
-    said = end(
-        start(f"{variable} torchrun --standalone --nproc-per-node 2 --max-restarts=3 killed.py", folder)
-    )
+    said = stage.run(f"{variable} torchrun --standalone --nproc-per-node 2 --max-restarts=3 killed.py")
     assert "goes on at step 200 from the newest checkpoint" in said
 
 
 def test_every_script_of_the_page_is_run() -> None:
-    scripts = [
-        named[1] for kind, text in OWN if kind == "python" and (named := re.match(r"# (\w+\.py)\n", text))
-    ]
-    typed = "\n".join(text for kind, text in OWN if kind == "console")
+    scripts = [block.file for block in OWN if block.kind == "python"]
+    typed = "\n".join(block.text for block in OWN if block.kind == "console")
     assert scripts
     assert [script for script in scripts if script not in typed] == []
 
@@ -130,25 +83,6 @@ def test_what_is_taken_from_an_example_stands_in_it(page: str) -> None:
     quoted = [(text, source) for _, text in blocks(page) if (source := source_of(text)) is not None]
     assert {source.name for _, source in quoted} >= {"rllib_ppo.py", "ray_train_ppo.py", "tune_pbt.py"}
     assert [line for text, source in quoted for line in not_in_its_source(text, source)] == []
-
-
-def headings(page: Path) -> set[str]:
-    """Return the anchors of a page."""
-    titles = re.findall(r"^##+ (.+)$", page.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-@pytest.mark.parametrize("page", [PAGE, "docs/guide.md", "docs/scale.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    here = ROOT / page
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", here.read_text()) if "://" not in link]
-    missing: list[str] = []
-    for link in links:
-        file, _, anchor = link.partition("#")
-        target = here.parent / file if file else here
-        if not target.exists() or (anchor and anchor not in headings(target)):
-            missing.append(link)
-    assert missing == []
 
 
 def test_every_error_it_names_exists() -> None:

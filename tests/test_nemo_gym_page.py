@@ -1,4 +1,4 @@
-"""docs/nemo-gym.md, as far as it can be checked without NeMo Gym: options, errors, words, links, and what it quotes.
+"""docs/nemo-gym.md, as far as it can be checked without NeMo Gym: options, errors, words, and what it quotes.
 
 Its blocks run in tests/nemo_gym/test_page.py.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 import unbroken.nemo_gym
 from tests.pages import ROOT, blocks, not_in_its_source, source_of
-from tests.test_many_workers_page import headings
 from unbroken.adapters.nemo_gym import control, words
 from unbroken.adapters.nemo_gym.launch.up import up
 from unbroken.adapters.nemo_gym.trainer.ledger import Outcome
@@ -89,17 +87,6 @@ def test_what_is_taken_from_an_example_stands_in_it() -> None:
     quoted = [(text, source) for _, text in blocks(PAGE) if (source := source_of(text)) is not None]
     assert [source.name for _, source in quoted] == ["nemo_gym_ray_train.py"]
     assert [line for text, source in quoted for line in not_in_its_source(text, source)] == []
-
-
-def test_links_lead_somewhere() -> None:
-    here = ROOT / PAGE
-    missing: list[str] = []
-    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
-        file, _, anchor = link.partition("#")
-        target = here.parent / file if file else here
-        if not target.exists() or (anchor and anchor not in headings(Path(target))):
-            missing.append(link)
-    assert missing == []
 
 
 def test_the_version_it_names_is_the_one_that_is_installed() -> None:

@@ -1,20 +1,18 @@
 """The Python blocks of the README run as they stand, only with fewer steps.
 
-Those that are taken from an example are compared with it instead (`test_many_workers_page`).
+Those that are taken from an example are compared with it instead (tests/docs/test_blocks.py).
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, blocks, source_of
+from tests.pages import ROOT, Stage, every_block
 
-BLOCKS = [text for kind, text in blocks("README.md") if kind == "python" and source_of(text) is None]
+BLOCKS = [block for block in every_block("README.md") if block.kind == "python" and block.source is None]
 
 
 def test_the_readme_shows_code() -> None:
@@ -24,18 +22,12 @@ def test_the_readme_shows_code() -> None:
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_blocks_run(number: int, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    script = tmp_path / "block.py"
-    script.write_text(re.sub(r"\b\d{1,3}_000\b", "600", BLOCKS[number]))
+    block = BLOCKS[number]
+    stage = Stage(
+        tmp_path / "page", replaced=dict.fromkeys(re.findall(r"\b\d{1,3}_000\b", block.text), "600")
+    )
     for _ in range(2):  # the second start finds the finished run
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stderr
+        stage.play(block)
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "check"])
@@ -56,13 +48,3 @@ def test_the_versions_it_names_are_those_that_are_required() -> None:
         assert f"{name} {found[1]} or newer" in text
     assert 'requires-python = ">=3.10"' in project
     assert "Python 3.10 or newer" in text
-
-
-@pytest.mark.parametrize(
-    "page", ["README.md", "ARCHITECTURE.md", "docs/guide.md", "docs/requirements.md", "docs/scale.md"]
-)
-def test_links_point_to_files(page: str) -> None:
-    text = (ROOT / page).read_text()
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
-    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
-    assert missing == []

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import unbroken
-from tests.pages import blocks
 from unbroken.engine.faults import FaultKind
 from unbroken.engine.recovery import Tier
 
@@ -40,16 +39,3 @@ def test_the_options_of_the_doctor_are_there(tmp_path: Path) -> None:
 def test_the_commands_are_there(command: str, tmp_path: Path) -> None:
     assert f"unbroken {command} RUN" in PAGE
     assert unbroken(command, "--help", cwd=tmp_path).code == 0
-
-
-def test_the_examples_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("stable_baselines3")
-    from unbroken import Run
-
-    monkeypatch.chdir(tmp_path)
-    examples = [text for kind, text in blocks("docs/recovery.md") if kind == "python"]
-    assert len(examples) == 2
-    names = {"run": Run("runs"), "play": lambda policy, episodes: 60.0 * episodes, "policy": None}
-    for example in examples:
-        exec(compile(example, "recovery.md", "exec"), names)
-    assert names["good_enough"]() is None  # type: ignore[operator]

@@ -31,10 +31,3 @@ def test_what_it_links_to_is_there() -> None:
     folder = Path(__file__).parents[2] / "docs"
     assert len(links) == 4
     assert [link for link in links if not (folder / link).exists()] == []
-
-
-def test_the_first_example_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    names: dict[str, object] = {}
-    exec(code.replace('"runs/ppo"', repr(str(tmp_path / "ppo"))), names)
-    assert type(names["run"]).__name__ == "Run"

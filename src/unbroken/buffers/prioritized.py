@@ -35,7 +35,7 @@ class PrioritizedSample(NamedTuple):
 
 
 class PrioritizedReplayBuffer:
-    """The newest `capacity` transitions, drawn by priority.
+    """The newest `capacity` transitions, drawn by priority, as in Schaul et al., "Prioritized Experience Replay" (ICLR 2016).
 
     `fields` maps each field of a transition to its shape and dtype. `alpha` from 0 (all are drawn alike)
     to 1 says how much priorities count. `epsilon` is added to every priority that `update` gets, in its
@@ -50,6 +50,10 @@ class PrioritizedReplayBuffer:
 
     A checkpoint captures the rows that are new since the one before, and the trees whole (16 to 64 bytes
     a transition).
+
+    Raises:
+        ConfigError: there is no room for a transition or no field, `alpha` is outside of 0 to 1, or `epsilon` is not
+            above 0.
     """
 
     # Priorities change anywhere, and so do all nodes above them: the trees are ordinary arrays.

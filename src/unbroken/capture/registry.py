@@ -102,6 +102,9 @@ def register_env_capturer(
     `attributes=False`: of the object's attributes only its spaces and its generator are walked; the
     functions carry all the rest, and what an attribute holds is what the new process has put there: a handle.
     A later registration for the same class replaces the earlier one.
+
+    Raises:
+        ConfigError: `cls` is no class, or one of the two is no function.
     """
     if not isinstance(cls, type):
         raise ConfigError(f"{cls!r} is not a class.", hint="Register the class, not an instance of it.")

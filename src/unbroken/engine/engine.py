@@ -82,7 +82,11 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     `rebuilder` makes the third tier of recovery possible, and `trial` looks at a checkpoint before the run goes on from
     it. Settings are overridden by `UNBROKEN_*`
     variables of `environment`. Of several processes that train together each has its engine, with the `world`
-    as it sees it: all call `resume`, `step`, `save` and `close` at the same points.
+    as it sees it: all call `resume`, `step`, `save` and `close` at the same points. `clock` counts seconds and never
+    goes back; `now` is the time of day, in seconds since 1970.
+
+    Raises:
+        ConfigError: a variable or the configuration file cannot be read, or `segment` is negative.
     """
 
     def __init__(
@@ -162,6 +166,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         on as a clone of that checkpoint of another run, whatever it holds itself; see `clone`.
 
         Raises:
+            ConfigError: this engine has resumed already.
             RunBusy: another process works on the run.
             RankMissing: of several ranks not all are there, or some say nothing in time.
             StateMismatch, Untrusted: the checkpoint does not fit, or may not be loaded; nothing was touched.

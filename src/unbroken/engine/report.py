@@ -50,9 +50,9 @@ class ResumeReport:
     """How one start went. `line` is the one sentence for people, `text` all of it.
 
     `changes` are what the user changed and what became of each; `reasons` say why checkpoints were
-    passed over; `warnings` what may change low bits. `steps_lost` is None where nobody knows. `also` are
-    parts of the line that only the adapter knows; `goes_on_to` is the step to which a segment goes on that
-    had finished, because the user has asked for more.
+    passed over; `warnings` what may change low bits. `seconds` is how long the start took. `steps_lost` is
+    None where nobody knows. `also` are parts of the line that only the adapter knows; `goes_on_to` is the step
+    to which a segment goes on that had finished, because the user has asked for more.
     """
 
     tier: Tier

@@ -74,6 +74,7 @@ class World:
 
     @property
     def is_coordinator(self) -> bool:
+        """Whether this is rank 0, which writes the run and gives the orders."""
         return self.rank == 0
 
     @property

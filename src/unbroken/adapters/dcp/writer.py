@@ -144,7 +144,11 @@ class StorageWriter(_StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Commit what all ranks have written. On the coordinator only."""
+        """Commit what all ranks have written. On the coordinator only.
+
+        Raises:
+            SaveFailed: the run was given back before the save was over.
+        """
         ticket, run = self._ticket, holding.held(self.settings)
         self._ticket = None
         if ticket is None or run is None:

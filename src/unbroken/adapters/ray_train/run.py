@@ -65,7 +65,7 @@ def start(
     that several experiments can have one root, or the last part of the root where the experiment has no name.
     `replicated` names what is the same on every worker, as data-parallel training keeps it: it is saved once and
     compared, all else is saved for each worker. `sync_timeout`, `start_timeout` and `step_timeout` are those of
-    `unbroken.distributed.world`. The other options are those of `unbroken.Run`.
+    `unbroken.distributed.world`, in seconds. The other options are those of `unbroken.Run`.
 
     Variables `UNBROKEN_…` of the workers override options. They are the driver's on a cluster that the driver
     has started; on another one they are given by `RunConfig(worker_runtime_env={"env_vars": …})`.
@@ -127,7 +127,7 @@ def checked_root(settings: Settings) -> Settings:
 
 
 class TrainRun:
-    """One training as one of its workers sees it. Comes from `start`."""
+    """One training as one of its workers sees it. Comes from `start`, which takes its times in seconds."""
 
     def __init__(
         self,
@@ -166,7 +166,11 @@ class TrainRun:
         self._warned: set[str] = set()
 
     def track(self, **objects: object) -> None:
-        """Save and restore these objects too, in place; see `unbroken.Run.track`."""
+        """Save and restore these objects too, in place; see `unbroken.Run.track`.
+
+        Raises:
+            ConfigError: the loop has begun.
+        """
         if self.resumed is not None:
             raise ConfigError("track() comes before the loop.", hint="Call it before ckpt.steps().")
         self._tracked.add(objects)
@@ -174,8 +178,8 @@ class TrainRun:
     def steps(self, total: int) -> Iterator[int]:
         """Iterate over the steps that are left of `total`; what was saved comes back on entering.
 
-        Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy, RankMissing,
-        ReplicasDiffer, RestoreFailed, SaveFailed; see `unbroken.errors`. Let them through: Ray Train then starts
+        Raises ConfigError where the function has a loop already, and from the first iteration on StateMismatch,
+        NoUsableCheckpoint, Untrusted, RunBusy, RankMissing, ReplicasDiffer, RestoreFailed, SaveFailed; see `unbroken.errors`. Let them through: Ray Train then starts
         all workers again, or ends the training.
         """
         if self.resumed is not None:

@@ -116,7 +116,11 @@ class TrialRun:
         """Whether this process has reported nothing."""
 
     def track(self, **objects: object) -> None:
-        """Save and restore these objects too, in place; see `unbroken.Run.track`."""
+        """Save and restore these objects too, in place; see `unbroken.Run.track`.
+
+        Raises:
+            ConfigError: the loop has begun.
+        """
         if self._trial.is_open:
             raise ConfigError("track() comes before the loop.", hint="Call it before run.steps().")
         self._trial.tracked.add(objects)
@@ -124,8 +128,8 @@ class TrialRun:
     def steps(self, total: int) -> Iterator[int]:
         """Iterate over the steps that are left of `total`; what was saved comes back on entering.
 
-        Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
-        RestoreFailed, SaveFailed; see `unbroken.errors`.
+        Raises ConfigError where the trial has a loop already, and from the first iteration on StateMismatch,
+        NoUsableCheckpoint, Untrusted, RunBusy, RestoreFailed, SaveFailed; see `unbroken.errors`.
         """
         if self.resumed is not None:
             raise ConfigError("A trial has one loop.", hint="Put both loops into one, over run.steps().")

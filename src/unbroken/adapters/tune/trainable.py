@@ -113,7 +113,11 @@ class Trainable(tune.Trainable):
         trial.pointers.write(checkpoint_dir, trial.pointers.newest())
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from what Tune gives this trial: see `trial`."""
+        """Go on from what Tune gives this trial: see `trial`.
+
+        Raises:
+            ConfigError: it is no checkpoint of this package.
+        """
         if not isinstance(checkpoint, (str, os.PathLike)):
             raise ConfigError(
                 "Tune's checkpoint is a dict, and none of this package's.", hint="Start the trial without it."

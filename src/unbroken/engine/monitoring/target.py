@@ -57,7 +57,11 @@ class Monitoring:
 
     @classmethod
     def parse(cls, text: str) -> Monitoring:
-        """Return what `port=9109,textfile=/var/lib/metrics/run.prom` says."""
+        """Return what `port=9109,textfile=/var/lib/metrics/run.prom` says.
+
+        Raises:
+            ConfigError: it names no place, or one twice.
+        """
         given: dict[str, object] = {}
         for part in text.split(","):
             name, _, value = part.strip().partition("=")

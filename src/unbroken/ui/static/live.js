@@ -86,7 +86,7 @@
     }
   }
 
-  function tell(words) { if (state && state.textContent !== words) state.textContent = words; }
+  function tell(words) { const said = words && `· ${words}`; if (state && state.textContent !== said) state.textContent = said; }
 
   async function look() {
     try {

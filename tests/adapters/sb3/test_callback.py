@@ -381,7 +381,8 @@ def test_tensorboard_goes_on_in_the_directory_of_the_first_start(tmp_path: Path)
     report = train("R")
     assert report is not None
     assert [path.name for path in (tmp_path / "R").iterdir()] == ["PPO_1"]
-    curves, marks, restarts = [], [], []
+    restarts: list[Any] = []
+    curves, marks = [], []
     for name in "UR":
         events = accumulator.EventAccumulator(str(tmp_path / name / "PPO_1")).Reload()
         curves.append([(e.step, e.value) for e in events.Scalars("train/loss")])

@@ -143,6 +143,18 @@ FACES = {
     "distributed": ["REPLICATED", "World", "world"],
     "pretrained": ["Pretrained"],
     "nemo_gym": ["Gym", "Rollout", "RolloutQueue", "RolloutWarning", "Servers", "checkpointed"],
+    "neutral": [
+        "Carried",
+        "Export",
+        "Normalizer",
+        "Policy",
+        "Replay",
+        "into_sb3",
+        "load",
+        "load_network",
+        "load_policy",
+        "load_value",
+    ],
     "envs": ["FreshWorld"],
     "trackers": ["TrackerWarning", "log_mlflow", "mlflow_run", "wandb_run"],
     "testing.env_oracle": [

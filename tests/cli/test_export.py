@@ -242,7 +242,7 @@ def test_an_array_may_have_any_name(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (("--to", "w.bin"), "no known format"),
-        (("--to", "sb3-zip"), "not there yet"),
+        (("--to", "sb3-zip"), "which only the script has"),
         (("--to", "w.pt"), "There are: rng_states, training_state"),
         (("--to", "w.pt", "--component", "training_state"), "no tensors"),
         (("--to", "nowhere/w.npz", "--component", "training_state"), "No such file"),

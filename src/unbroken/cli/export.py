@@ -202,7 +202,8 @@ def writer_for(to: str) -> Writer:
     """
     if to == "sb3-zip" or to.endswith(".zip"):
         raise ConfigError(
-            "Export to SB3's own .zip is not there yet.", hint="Use .pt and policy.load_state_dict."
+            "SB3's own .zip holds schedules and arguments as pickles, which only the script has.",
+            hint="Build the model there, fill it with unbroken.neutral.into_sb3 (--to neutral), and model.save it.",
         )
     found = WRITERS.get(Path(to).suffix)
     if found is None:

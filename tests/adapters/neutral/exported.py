@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def build(name: str, observations: gym.Space[Any], actions: gym.Space[Any], **se
     if name == "PPO":
         settings |= {"batch_size": 8, "n_epochs": 1}
     policy = settings.pop("policy", "MlpPolicy")
-    model = getattr(sb3, name)(policy, env, **settings)
+    package = sb3 if hasattr(sb3, name) else importlib.import_module("sb3_contrib")
+    model = getattr(package, name)(policy, env, **settings)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():  # a fresh policy does nearly the same whatever it sees
         for parameter in model.policy.parameters():

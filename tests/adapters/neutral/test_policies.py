@@ -34,6 +34,7 @@ TRAININGS: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]]
     ),
     "ppo normalized": ("PPO", vector(), spaces.Discrete(4), {"normalize": True}),
     "dqn": ("DQN", vector(), spaces.Discrete(3), {}),
+    "qrdqn": ("QRDQN", vector(), spaces.Discrete(3), {"policy_kwargs": {"n_quantiles": 7}}),
     "sac": ("SAC", vector(), bounded(), {}),
     "sac with gSDE": ("SAC", vector(), bounded(), {"use_sde": True}),
     "td3": ("TD3", vector(), bounded(), {}),
@@ -42,10 +43,8 @@ TRAININGS: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]]
 
 
 IN_EVERY_TEST = {
-    "a2c bounded",
     "ppo several actions",
     "ppo images",
-    "ppo normalized",
     "dqn",
     "sac",
     "ddpg normalized",
@@ -79,7 +78,7 @@ def test_the_actions_are_those_of_the_policy_that_was_trained(training: str, tmp
         assert not np.array_equal(policy(some, normalize=False), expected)
 
 
-@pytest.mark.parametrize("name", ["PPO", "A2C"])
+@pytest.mark.parametrize("name", ["PPO", pytest.param("A2C", marks=pytest.mark.exactness)])
 def test_values_are_those_of_the_critic_that_was_trained(name: str, tmp_path: Path) -> None:
     model = build(name, vector(), bounded())
     directory = export(train(model, 16, tmp_path), tmp_path / "out")

@@ -67,7 +67,12 @@ PAGES = sorted(file.relative_to(ROOT / "docs").as_posix() for file in (ROOT / "d
 
 
 def looked_at(site: Path, page: str) -> Looked:
-    return Looked((site / page).with_suffix(".html").read_text())
+    return Looked((site / address_of(page)).read_text())
+
+
+def address_of(page: str) -> str:
+    """Return where the site has a page: a README stands for its folder."""
+    return re.sub(r"(^|/)README\.html$", r"\1index.html", page.removesuffix(".md") + ".html")
 
 
 def test_every_page_is_in_the_navigation_and_in_the_search(site: Path) -> None:
@@ -76,7 +81,7 @@ def test_every_page_is_in_the_navigation_and_in_the_search(site: Path) -> None:
     start = (site / "index.html").read_text()
     navigation = start[start.index("md-nav--primary") : start.index('class="md-content"')]
     for page in [*PAGES, *BESIDE.values(), "design/index.md"]:
-        address = page.removesuffix(".md") + ".html"
+        address = address_of(page)
         assert address in found, page
         assert f'href="{address}"' in navigation, page
 

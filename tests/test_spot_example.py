@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import threading
@@ -99,10 +100,18 @@ def start(cloud: str, folder: Path, steps: int, address: str) -> subprocess.Comp
 
 
 @pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
-def test_a_notice_makes_the_training_save_and_end_with_its_status(
-    name: str, cloud: Cloud, tmp_path: Path
+def test_each_cloud_is_asked_as_it_wants_and_understood(
+    name: str, cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = start(name, tmp_path, 10**9, f"http://127.0.0.1:{cloud.server_port}")
+    monkeypatch.setenv("SPOT_METADATA", f"http://127.0.0.1:{cloud.server_port}")
+    notice = runpy.run_path(str(EXAMPLE))[name]
+    assert notice() == ""
+    (tmp_path / BEGUN).touch()
+    assert notice()
+
+
+def test_a_notice_makes_the_training_save_and_end_with_its_status(cloud: Cloud, tmp_path: Path) -> None:
+    done = start("aws", tmp_path, 10**9, f"http://127.0.0.1:{cloud.server_port}")
     assert done.returncode == 75, done.stderr
     assert "unbroken: SIGTERM: step" in done.stderr
     assert "the same command goes on from there" in done.stderr

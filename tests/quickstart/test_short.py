@@ -1,6 +1,8 @@
-"""The quickstarts that take a second: each is killed, started again, and ends as the one that nothing happened to.
+"""Programs of the documentation that take a second: killed and started again, they end as if nothing had happened.
 
-Its text is the file's, with fewer steps. Each start is a process of its own. The others are in `test_whole`.
+Two quickstarts, the adapter and the capturer. U is undisturbed, R killed by SIGKILL and started again, C started again with one part
+left cold. Each start is a process of its own; a quickstart is the file's text with fewer steps. All quickstarts as they stand are
+in `test_whole`.
 """
 
 from __future__ import annotations
@@ -21,24 +23,26 @@ from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
 
 ROOT = Path(__file__).parents[2]
-IMPORTS = {
-    "sb3": ("stable_baselines3", "unbroken.sb3"),
-    "loop": ("torch", "unbroken.adapters.loop"),
-}
+EXAMPLES = ROOT / "examples"
+IMPORTS = ("stable_baselines3", "unbroken.sb3", "unbroken.adapters.loop")
 SHORT = {
-    "sb3": ("10_000", "600", "save_freq=250", "save_freq=40", 560),
-    "loop": ("8_000", "600", "every=500", "every=100", 250),
+    "sb3": ({"10_000": "600", "save_freq=250": "save_freq=40"}, 560),
+    "loop": ({"8_000": "600", "every=500": "every=100"}, 250),
 }
-"""Of each file: its number of steps and a smaller one, its interval and a smaller one, and the step to die at."""
+"""Of each quickstart what stands for what, and the step to die at."""
+WHOLE = {
+    "adapter": ("minilearn", 1_710, "optimizer.speeds"),
+    "capturer": ("swing", 1_330, "capturer"),
+}
+"""Of each other program its run, the step to die at, and what is left cold."""
 
 
 class Starts:
     """Starts of quickstarts, by a process that has imported what they need."""
 
     def __init__(self) -> None:
-        names = [name for needed, *others in IMPORTS.values() for name in (needed, *others)]
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.quickstart.runner", *names],
+            [sys.executable, "-W", "ignore", "-m", "tests.quickstart.runner", *IMPORTS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -74,37 +78,53 @@ class Starts:
 
 @pytest.fixture(scope="module")
 def starts() -> Iterator[Starts]:
-    for needed, *_ in IMPORTS.values():
-        pytest.importorskip(needed)
+    pytest.importorskip("stable_baselines3")
     made = Starts()
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_killed_and_started_again_it_ends_with_the_same_weights(
+def test_a_quickstart_that_is_killed_ends_with_the_same_weights(
     name: str, starts: Starts, tmp_path: Path
 ) -> None:
-    total, fewer, interval, shorter, kill_at = SHORT[name]
-    text = (ROOT / "examples" / "quickstart" / f"train_{name}.py").read_text()
-    assert total in text and interval in text
+    instead, kill_at = SHORT[name]
+    text = (EXAMPLES / "quickstart" / f"train_{name}.py").read_text()
+    for long, short in instead.items():
+        assert text.count(long) == 1
+        text = text.replace(long, short)
     script = tmp_path / f"train_{name}.py"
-    script.write_text(text.replace(total, fewer).replace(interval, shorter))
+    script.write_text(text)
+    prove(starts, script, tmp_path, job=name, kill_at=kill_at, cold="generators")
 
-    undisturbed, killed, cold = (tmp_path / folder for folder in "URC")
+
+@pytest.mark.parametrize("example", WHOLE)
+def test_what_a_user_is_shown_how_to_write_brings_back_everything(
+    example: str, starts: Starts, tmp_path: Path
+) -> None:
+    job, kill_at, cold = WHOLE[example]
+    prove(starts, EXAMPLES / example / "train.py", tmp_path, job=job, kill_at=kill_at, cold=cold)
+
+
+def prove(starts: Starts, script: Path, folder: Path, *, job: str, kill_at: int, cold: str) -> None:
+    undisturbed, killed, without = (folder / name for name in "URC")
     expected = last_line(starts.start(script, undisturbed))
     starts.start(script, killed, kill_at=kill_at, expect=-9)
-    shutil.copytree(killed, cold)
+    shutil.copytree(killed, without)
     said = starts.start(script, killed)
-    assert re.search(r"^unbroken: goes on at step [1-9][\d,]* from the newest checkpoint", said, re.MULTILINE)
+    assert re.search(
+        r"^unbroken: goes on at step [1-9][\d,]* from the newest checkpoint.*exact: all \d parts$",
+        said,
+        re.MULTILINE,
+    )
     assert last_line(said) == expected
-    assert differences(undisturbed / "runs", killed / "runs", name) == []
-    assert last_line(starts.start(script, cold, cold="generators")) != expected
+    assert differences(undisturbed / "runs", killed / "runs", job) == []
+    assert last_line(starts.start(script, without, cold=cold)) != expected
 
 
 def last_line(said: str) -> str:
-    """Return the line with which a quickstart ends: what it has come to."""
-    return [line for line in said.splitlines() if "weights" in line][-1]
+    """Return the line with which a program ends: what it has come to."""
+    return [line for line in said.splitlines() if re.search(r"\b(?:weights|values) [0-9a-f]{16}$", line)][-1]
 
 
 def differences(one: Path, other: Path, job: str) -> list[str]:

@@ -61,7 +61,8 @@ def test_every_kill_resume_tier_and_lost_stretch_is_marked() -> None:
     )
     reward, _ = reward_and_loss(story)
     marks = named(reward)
-    assert marks["killed, or gone"]["x"] == [15, 20]
+    assert marks["killed, or gone"]["x"] == [15]
+    assert marks["killed, or gone, at some step after"]["x"] == [20]
     assert marks["went on: newest"]["x"] == [10]
     assert marks["went on: older"]["x"] == [20]
     assert marks["went on: newest"]["marker"]["symbol"] != marks["went on: older"]["marker"]["symbol"]

@@ -65,6 +65,8 @@ class Chart:
     always: tuple[int, ...] = ()
     """The traces that are shown whatever is chosen."""
     nothing: str = ""
+    walked: bool = True
+    """Whether it has lines whose points can be walked along with the keyboard."""
 
     @property
     def json(self) -> str:

@@ -68,16 +68,10 @@ def save_cost(story: Story, budget: float | None) -> Chart:
     drawn = [points[place] for place in places]
     known = shares(points)
     own = {id(share.point): share for share in known}
-    data = [
-        _spent(drawn, "training stood still", [point.blocked for point in drawn], BLUE, "circle"),
-        _spent(
-            drawn,
-            "written beside it until durable",
-            [point.durable for point in drawn],
-            VIOLET,
-            "diamond-open",
-        ),
-    ]
+    durable = [point.durable for point in drawn]
+    data = [_spent(drawn, "training stood still", [point.blocked for point in drawn], BLUE, "circle")]
+    if any(durable):
+        data.append(_spent(drawn, "written beside it until durable", durable, VIOLET, "diamond-open"))
     lower = [_shared([own[id(point)] for point in drawn if id(point) in own])] if known else []
     if budget is not None:
         lower.append(_bound(drawn, budget))

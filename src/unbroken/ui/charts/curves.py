@@ -39,6 +39,7 @@ REWARD = (
 )
 LOSS = (r"train/loss$", r"^loss$", r"total_loss", r"loss")
 ENDS = "killed, or gone"
+UNKNOWN = "killed, or gone, at some step after"
 TIERS = {
     "newest": ("triangle-right", GREEN),
     "older": ("diamond", VIOLET),
@@ -163,9 +164,13 @@ def _marks(story: Story) -> list[Spec]:
     starts = [one for one in story.restarts if one.event == "start" and not one.first]
     killed = [one for one in starts if one.interrupted]
     marks: list[Spec] = []
-    if killed:
-        xs = [one.at + (one.steps_lost or 0) for one in killed]
-        marks.append(_mark(ENDS, xs, 1, [_ended(one) for one in killed], "x", ORANGE))
+    for label, symbol, own in (
+        (ENDS, "x", [one for one in killed if one.steps_lost is not None]),
+        (UNKNOWN, "x-open", [one for one in killed if one.steps_lost is None]),
+    ):
+        if own:
+            xs = [one.at + (one.steps_lost or 0) for one in own]
+            marks.append(_mark(label, xs, 1, list(map(_ended, own)), symbol, ORANGE))
     for tier, (symbol, colour) in TIERS.items():
         own = [one for one in starts if one.tier == tier]
         if own:

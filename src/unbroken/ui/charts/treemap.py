@@ -14,6 +14,7 @@ from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, layout, wor
 from unbroken.ui.charts.palette import INEXACT, MUTED, SURFACE, TEXT, TINTS
 
 EXACT = "exact"
+STORED = frozenset({"value", "memory", "_modules", "_parameters", "_buffers"})
 WHOLE = "\n"
 """The id of the area around all others; no component has this name."""
 
@@ -55,7 +56,7 @@ def treemap(shares: Sequence[Share], *, title: str, name: str = "makeup") -> Cha
         "data": [trace],
         "layout": layout(height=380, margin={"l": 0, "r": 0, "t": 24, "b": 0}),
     }
-    return Chart(name, title, caption, figure, table(shares))
+    return Chart(name, title, caption, figure, table(shares), walked=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,10 @@ def table(shares: Sequence[Share]) -> DataTable:
 
 
 def _last(place: str) -> str:
-    """Return the end of a place, which tells most."""
-    parts = place.split("/")
-    return place if len(parts) <= 2 else "/".join(("…", *parts[-2:]))
+    """Return the end of a place, without the parts that only say how it is stored.
+
+    >>> _last("model/policy/_modules/q_net/_modules/2/_parameters/weight/value/memory/value")
+    '…/2/weight'
+    """
+    parts = [part for part in place.split("/") if part not in STORED]
+    return "/".join(parts if len(parts) <= 2 else ("…", *parts[-2:])) or place

@@ -58,7 +58,7 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
             number(len(cut)),
             ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(one.fault for one in cut).items())),
         ),
-        Fact("Steps lost", number(sum(known)), f"and for {counted(unknown, 'start')} not known" if unknown else ""),
+        Fact("Steps lost", *_lost(known, unknown)),
         Fact(
             "Time to recover",
             seconds(sum(took) / len(took)) if took else "none",
@@ -71,6 +71,12 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
         ),
         Fact("Budget for saving", "none on record" if run.budget is None else f"{percent(run.budget)} of the time"),
     )  # fmt: skip
+
+
+def _lost(known: list[int], unknown: int) -> tuple[str, str]:
+    if unknown and not sum(known):
+        return NOT_KNOWN, "at most those between two saves"
+    return number(sum(known)), f"and for {counted(unknown, 'start')} not known" if unknown else ""
 
 
 def state_sentence(run: RunOverview) -> str:

@@ -69,7 +69,7 @@
     const chart = { figure, plot, data: JSON.parse(source.textContent), at: null, readout: figure.querySelector(".readout") };
     drawn.set(figure, chart);
     const select = figure.querySelector("select[data-choice]");
-    if (select) select.addEventListener("change", () => { chart.at = null; chart.readout.textContent = ""; draw(chart); });
+    if (select) select.addEventListener("change", () => { chart.at = null; if (chart.readout) chart.readout.textContent = ""; draw(chart); });
     if (chart.readout) plot.addEventListener("keydown", (event) => walk(chart, event));
     return draw(chart);
   }

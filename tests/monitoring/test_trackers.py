@@ -105,6 +105,7 @@ def test_wandb_goes_on_in_one_run_that_has_each_step_once_and_marks(
     assert server.config[name]["unbroken"]["value"] == {"run": str(root / "run")}
 
 
+@pytest.mark.exactness
 def test_wandb_offline_has_one_id_in_each_folder(tmp_path: Path, undisturbed: str) -> None:
     pytest.importorskip("wandb")
     root, place = tmp_path / "run", tmp_path / "run-wandb"

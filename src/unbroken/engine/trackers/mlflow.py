@@ -1,12 +1,14 @@
 """MLflow, through its client and the id of the run that the training has begun.
 
-Invariant: whatever the training's active run is by then, marks go to the run that was active when it was found.
+Invariants: whatever the training's active run is by then, marks go to the run that was active when it was found; no
+generator of the training is drawn from.
 
 Not promised: that MLflow takes back what was logged. It keeps every point; see `unbroken.trackers.log_mlflow`.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -16,6 +18,8 @@ from unbroken.engine.trackers.place import CHECKPOINT, LOST, RESTART, SECONDS
 
 MOST = 5000
 """Characters of a tag that every MLflow takes."""
+JITTER = "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER"
+"""Variable of MLflow: seconds at random between two attempts, at most."""
 
 
 class MlflowRun:
@@ -25,6 +29,9 @@ class MlflowRun:
 
     def __init__(self, run_id: str, client: Any = None) -> None:
         self.run_id = run_id
+        # A client whose server does not answer draws how long it waits from Python's global generator, which is a
+        # training's. Unless the user has said how much, it draws nothing.
+        os.environ.setdefault(JITTER, "0")
         self._client = client or import_module("mlflow").MlflowClient()
 
     @property

@@ -23,7 +23,12 @@ from mkdocs.structure.pages import Page
 from docsite.links import links, title
 
 ROOT = Path(__file__).parents[1]
-BESIDE = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+BESIDE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 """Files beside `docs/`, and the pages of the site that hold the same."""
 DECISIONS = "design/index.md"
 Entry: TypeAlias = "str | dict[str, Entry] | list[Entry]"

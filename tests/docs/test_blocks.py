@@ -39,6 +39,7 @@ SHOWN = {"", "text", "diff", "hex", "json", "toml", "svg"}
 PAGES = [
     "README.md",
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
     *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md")),
 ]
 BLOCKS = {page: every_block(page) for page in PAGES}

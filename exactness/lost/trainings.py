@@ -163,7 +163,7 @@ def _loop(training: Training, every: int, kill: int, told: Told) -> None:
     first, _ = env.reset(seed=0)
     policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2 + 4))
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.97)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.8)
     order = Order(512, SEGMENT, seed=5)
     rows = torch.from_numpy(np.random.default_rng(6).normal(size=(512, 4)).astype(np.float32))
     run = unbroken.Run(ROOT, job=JOB, every=every, quiet=True)

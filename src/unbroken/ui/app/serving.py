@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 
 import uvicorn
@@ -56,7 +57,10 @@ def serve(
         )  # fmt: skip
         for line in greeting(access, root, allow_write=allow_write):
             tell(line)
-        server.run(sockets=[listening])
+        with suppress(
+            KeyboardInterrupt
+        ):  # it has ended in order by then, and sends itself the signal once more
+            server.run(sockets=[listening])
     finally:
         listening.close()
 

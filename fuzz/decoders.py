@@ -20,7 +20,7 @@ from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.engine.configuration import file as configuration
 from unbroken.engine.configuration import place
 from unbroken.errors import CorruptObject, UnbrokenError
-from unbroken.format import chunks, document, layout, manifest, meta, pack, ranks, records, wire
+from unbroken.format import chunks, document, layout, manifest, meta, neutral, pack, ranks, records, wire
 from unbroken.format.chunks import read_list, shape
 from unbroken.format.compression import BlobCodec, decompress
 from unbroken.format.digest import digest_of
@@ -283,9 +283,32 @@ DECODERS: Mapping[str, Decoder] = {
         Decoder("dtype", _dtype, lambda: [text.encode("utf-8", "replace") for text in mutations.TEXTS], mutations.of_bytes, 4),
         Decoder("gym-log", _log, _logs, mutations.of_bytes, 4),
         Decoder("configuration", _configuration, lambda: [CONFIGURATION, *_SHORT], mutations.of_lines, 0.05),
+        Decoder("neutral", neutral.decode, lambda: [_neutral()], mutations.of_json, 0.3),
         Decoder("names", _names, lambda: _TEXTS, mutations.of_bytes, 3),
     )
 }  # fmt: skip
+
+
+def _neutral() -> bytes:
+    linear = neutral.Step(op="linear", weight="w", bias="b")
+    return neutral.encode(
+        neutral.Neutral(
+            source=neutral.Source(run="run", step=1),
+            files={name: neutral.File(bytes=1, sha256="0" * 64) for name in ("w.safetensors", "replay/b/obs.npy")},
+            networks=[
+                neutral.Network(
+                    name="net", place="net", file="w.safetensors", chains={"": [linear]},
+                    tensors={name: neutral.Tensor(dtype="float32", shape=[1]) for name in "wb"},
+                )
+            ],
+            replay=[
+                neutral.Replay(
+                    name="b", place="b", rows=2,
+                    columns=[neutral.Column(name="obs", file="replay/b/obs.npy", dtype="float32", shape=[2])],
+                )
+            ],
+        )
+    )  # fmt: skip
 
 
 def _documents(fmt: DocumentFormat) -> list[bytes]:

@@ -16,7 +16,7 @@ from unbroken.inspection.target import split
 TOP = Path(__file__).parent.parent.parent
 DECODERS = (
     "records", "history", "manifest", "meta", "birth", "document-json", "document-msgpack", "laid-over", "index",
-    "pack", "chunk-list", "blob", "pickle", "dtype", "gym-log", "configuration", "names",
+    "pack", "chunk-list", "blob", "pickle", "dtype", "gym-log", "configuration", "neutral", "names",
 )  # fmt: skip
 
 

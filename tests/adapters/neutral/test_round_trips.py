@@ -214,6 +214,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.obs = np.arange(12.0).reshape(4, 3).copy()
+        self.next_obs = np.arange(24.0)[::2].reshape(4, 3, order="F")[:, :2]  # a view of what nobody holds
         self.actions, self.rewards = np.arange(4), np.ones(4)
 
 
@@ -223,6 +224,7 @@ def test_a_buffer_whose_oldest_row_is_not_known_is_given_as_it_is_stored_and_not
     directory = export(loop(tmp_path / "runs", 1, queue=Queue()), tmp_path / "out")
     held = neutral.load(directory).replay["queue"]
     assert held.record.order == "as-stored"
+    assert "queue/next_obs" in [left.what for left in neutral.load(directory).document.left]
     assert np.array_equal(held["obs"], Queue().obs)
     report = neutral.into_sb3(directory, build("DQN", vector(), ACTIONS))
     assert "which of its rows is the oldest is not known" in str(report)

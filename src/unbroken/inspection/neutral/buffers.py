@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from unbroken.adapters.neutral.directory import Turned
 from unbroken.format.neutral import Column, Left, Replay
 from unbroken.inspection.neutral.cursor import Checkpoint, Cursor
+from unbroken.state.nodes import Deque, List, ObjectArray, View
 
 COMPONENT = "replay_buffer"
 _SB3 = "stable_baselines3.common.buffers:ReplayBuffer"
@@ -91,8 +92,18 @@ def buffers_of(checkpoint: Checkpoint) -> tuple[list[Held], list[Left]]:
         if isinstance(found, Left):
             left.append(found)
         else:
+            left += _unread(at, root)
             held.append(_laid_out(at, root, name, *found))
     return held, left
+
+
+def _unread(at: Cursor, root: str) -> Iterator[Left]:
+    """Yield the arrays of a buffer that are no columns though they may hold rows."""
+    for name, one in at.attributes():
+        if isinstance(one.value, (View, ObjectArray, List, Deque)) and name in _ROLE:
+            yield Left(what=f"{root}/{name}", why="it is no array of its own, but a view or a list")
+        elif (found := one.array()) is not None and found.dtype == "bfloat16":
+            yield Left(what=f"{root}/{name}", why="it is of bfloat16, which NumPy's files do not have")
 
 
 def _found(checkpoint: Checkpoint) -> Iterator[tuple[str, Cursor]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
@@ -102,19 +102,23 @@ class Watched:
                 return
         raise AssertionError(f"{words!r} is not among what the Tab key reaches: {passed}")
 
-    def violations(self) -> list[str]:
-        """Return what axe-core finds to be serious or critical, with the place of each."""
+    def violations(self, *, schemes: Sequence[Scheme] = ("light", "dark")) -> list[str]:
+        """Return what axe-core finds to be serious or critical, with the place of each: of all rules in the first of the
+        schemes, in the others of the one about colours."""
         if not AXE.exists():
             missing("axe-core is not installed (scripts/tools installs it)")
         # Through the debugger: a page that forbids scripts of others forbids ours in any other way.
         session = self.page.context.new_cdp_session(self.page)
         session.send("Runtime.evaluate", {"expression": AXE.read_text()})
-        answer = session.send(
-            "Runtime.evaluate", {"expression": _AXE, "awaitPromise": True, "returnByValue": True}
-        )
+        found: list[str] = []
+        for number, scheme in enumerate(schemes):
+            self.page.emulate_media(color_scheme=scheme)
+            rules = "" if number == 0 else "runOnly: ['color-contrast'],"
+            asked = {"expression": _AXE.replace("RULES", rules), "awaitPromise": True, "returnByValue": True}
+            answer = cast("list[dict[str, Any]]", session.send("Runtime.evaluate", asked)["result"]["value"])
+            found += [f"{scheme}: {one['id']}: {one['places']}" for one in answer if one["impact"] in SERIOUS]
         session.detach()
-        found = cast("list[dict[str, Any]]", answer["result"]["value"])
-        return [f"{one['id']}: {one['places']}" for one in found if one["impact"] in SERIOUS]
+        return found
 
 
 @contextmanager
@@ -125,10 +129,14 @@ def watched(
     scheme: Scheme = "light",
     size: tuple[int, int] = (1280, 900),
     checked: bool = True,
+    scripts: bool = True,
 ) -> Generator[Watched]:
     """A page of its own; at the end of the block it must have been quiet, if that is to be checked."""
     context = browser.new_context(
-        color_scheme=scheme, viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce"
+        color_scheme=scheme,
+        viewport={"width": size[0], "height": size[1]},
+        reduced_motion="reduce",
+        java_script_enabled=scripts,
     )
     try:
         page = Watched(context.new_page(), host)
@@ -150,7 +158,7 @@ _SEEN = """() => {
     return at.matches(':focus-visible') && (ring || style.boxShadow !== 'none') && box.width > 0 && box.height > 0
         && box.bottom > 0 && box.top < innerHeight;
 }"""
-_AXE = """axe.run(document, {resultTypes: ['violations']}).then(result => result.violations.map(one => ({
+_AXE = """axe.run(document, {RULES resultTypes: ['violations']}).then(result => result.violations.map(one => ({
     id: one.id, impact: one.impact, places: one.nodes.slice(0, 5).map(node => `${node.target} ${node.failureSummary}`)
         .join(' | '),
 })))"""

@@ -19,14 +19,20 @@ SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The address that the server has printed, without a slash at its end."""
+    """A server at work."""
 
-    url: str
+    entry: str
+    """The address that it has printed, with the token in it."""
+
+    @property
+    def url(self) -> str:
+        """The address of its first page, without a slash at its end."""
+        return f"http://{self.host}"
 
     @property
     def host(self) -> str:
         """Host and port."""
-        return urlsplit(self.url).netloc
+        return urlsplit(self.entry).netloc
 
 
 @contextmanager
@@ -56,5 +62,5 @@ def _address(process: subprocess.Popen[str], folder: Path) -> str:
     for line in process.stdout:
         said.append(line)
         if found := ADDRESS.search(line):
-            return found[0].rstrip("/.,")
+            return found[0]
     raise AssertionError(f"no address: {said}, {(folder / 'errors.txt').read_text()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,29 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return shown
 
 
+class Crash(Exception):
+    pass
+
+
+def test_a_loop_that_crashed_goes_on_in_its_curve_and_no_step_is_there_twice(tmp_path: Path) -> None:
+    library = import_module("tensorboardX")
+    for crashes in (True, False):
+        writer: Any = library.SummaryWriter(str(tmp_path / "board"))
+        with suppress(Crash), unbroken.Run(tmp_path / "run", every=10, quiet=True) as run:
+            run.mark_in(writer)
+            for step in run.steps(TOTAL):
+                writer.add_scalar("loss", step, step)
+                run._running().wait()
+                if crashes and step == 25:
+                    raise Crash
+        writer.close()
+    shown = scalars(tmp_path / "board")
+    assert [step for step, _ in shown["loss"]] == STEPS
+    assert [step for step, _ in shown["unbroken/checkpoint"]] == SAVED
+    assert shown["unbroken/restart"] == [(CHECKPOINT, CHECKPOINT)]
+
+
+@pytest.mark.exactness
 def test_tensorboard_shows_each_step_once_and_the_restart(tmp_path: Path, undisturbed: str) -> None:
     root = tmp_path / "run"
     killed("board", root)

@@ -1,0 +1,67 @@
+"""How long the server of `unbroken ui` takes for a page: of a run with 1,000 checkpoints, and of 10,000 sessions of NeMo Gym.
+
+Each page is asked for once by a process that has never looked at the run, and then again. Processor time is what counts on
+a machine that does other things, too; the browser's part is not in it. Run: `python -m benchmarks.pages`
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CHECKPOINTS, SESSIONS = 1_000, 10_000
+PAGES = (
+    "/",
+    "/runs/many",
+    "/runs/many?page=20",
+    "/runs/many/checkpoints/500",
+    "/runs/sessions/checkpoints/2/sessions",
+    "/runs/sessions/checkpoints/2/sessions?q=s-09999",
+    "/runs/sessions/checkpoints/2/session?server=counter&key=s-05000",
+)
+
+
+def main() -> None:
+    """Make the runs, and print a line for each page."""
+    from tests.browser.runs import make_many, make_sessions
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_many(Path(folder) / "many", CHECKPOINTS)
+        make_sessions(Path(folder) / "sessions", SESSIONS)
+        print(f"{'page':<64} {'first':>8} {'processor':>10} {'again':>8} {'bytes':>9}")
+        for page in PAGES:
+            command = [sys.executable, "-m", "benchmarks.pages", folder, page]
+            print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
+
+
+def ask(root: str, page: str) -> None:
+    """Print how long one page takes, in milliseconds."""
+    from tests.ui.serving import Pages
+    from unbroken.ui.app.access import Access
+    from unbroken.ui.app.site import Site
+
+    site = Site(root, Access("127.0.0.1", 8484, owner=lambda peer, port: os.geteuid()))
+    pages = Pages(site)
+    pages.get("/nothing")  # what is imported at the first request
+    wall, processor = time.perf_counter(), time.process_time()
+    answer = pages.get(page)
+    first, spent = time.perf_counter() - wall, time.process_time() - processor
+    assert answer.status_code == 200, answer.text
+    wall = time.perf_counter()
+    pages.get(page)
+    again = time.perf_counter() - wall
+    print(
+        f"{page:<64} {first * 1e3:>8.0f} {spent * 1e3:>10.0f} {again * 1e3:>8.0f} {len(answer.content):>9,}"
+    )
+    site.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        ask(*sys.argv[1:])
+    else:
+        main()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -43,7 +43,8 @@ class Place:
         return self.folder / "resumed_at"
 
     def env(self, name: str, **options: Any) -> gymnasium.Env[Any, Any]:
-        return Traced(gymnasium.make(name, **options), self.steps)
+        Traced.file = self.steps
+        return Traced(gymnasium.make(name, **options))
 
     def end(self, parameters: Iterable[torch.Tensor]) -> None:
         """Keep the weights that a training has ended with."""
@@ -59,16 +60,15 @@ class Place:
 class Traced(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Writes down each action and what came of it, at once: the process may be killed."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], file: Path) -> None:
-        super().__init__(env)
-        self._file = file
+    file: ClassVar[Path]
+    """Of this process, and no attribute of the environment: it must not come back with that."""
 
     def step(self, action: Any) -> Any:
         seen, reward, terminated, truncated, info = self.env.step(action)
         line = repr(
             (np.asarray(action).tolist(), np.asarray(seen).tolist(), float(reward), terminated, truncated)
         )
-        with self._file.open("a") as file:
+        with self.file.open("a") as file:
             file.write(hashlib.sha256(line.encode()).hexdigest()[:16] + "\n")
         return seen, reward, terminated, truncated, info
 

@@ -15,7 +15,7 @@ import gymnasium
 import torch
 from torch import nn
 
-from exactness.peers.trace import Place, Traced, seed_all
+from exactness.peers.trace import Place, seed_all
 
 TOTAL, HALF = 1_024, 500
 EPISODES = 40
@@ -76,7 +76,7 @@ def _sb3_unbroken(name: str, place: Place, **options: Any) -> None:
     class Die(BaseCallback):
         def _on_step(self) -> bool:
             if place.stage == "first" and self.num_timesteps == HALF + 20:
-                _die_with(place, place.folder / "runs" / "first" / "rl_model")
+                _die_with(place.folder / "runs" / "first" / "rl_model")
             return True
 
     algorithm: Any = getattr(stable_baselines3, name)
@@ -85,14 +85,13 @@ def _sb3_unbroken(name: str, place: Place, **options: Any) -> None:
     place.end(model.policy.parameters())
 
 
-def _die_with(place: Place, run: Path) -> None:
-    """End by SIGKILL once the checkpoint before this step is committed, and note which step that is."""
+def _die_with(run: Path) -> None:
+    """End by SIGKILL once a checkpoint of a later step than the first is committed."""
     from unbroken.repo.repository import Repository
 
     repository = Repository.open(run.parent, run.name)
-    while not (step := repository.commits()[0].step):
+    while not repository.commits()[0].step:
         pass
-    place.resumed_at.write_text(str(step))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -244,8 +243,6 @@ def loop_unbroken(place: Place) -> None:
     run = unbroken.Run(root, job="loop", every=EPISODES // 2, quiet=True)
     run.track(policy=loop.policy, optimizer=loop.optimizer, env=loop.env)
     for iteration in run.steps(EPISODES):
-        if place.stage == "first" and iteration == EPISODES // 2:
-            place.resumed_at.write_text(str(loop.steps))
         if place.stage == "first" and iteration == EPISODES // 2 + 1:
             run._running().wait()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -286,6 +283,7 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
 
         def __iter__(self) -> Iterator[Any]:
             while True:
+                self.agent.before = self.agent.steps
                 batch = episode(self.agent.env, self.agent.policy)
                 self.agent.steps += len(batch[0])
                 yield batch
@@ -296,7 +294,8 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
             self.policy = policy_of()
             self.env = place.env("CartPole-v1")
             self.env.reset(seed=0)
-            self.steps = 0
+            self.steps = self.before = 0
+            # `before`: steps until the batch that comes next, which Lightning has fetched already.
 
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
             return loss_of(self.policy, batch)
@@ -308,12 +307,9 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
             return DataLoader(Episodes(self), batch_size=None)
 
         def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if place.stage == "first" and self.global_step == EPISODES // 2:
-                if ours:
-                    place.resumed_at.write_text(str(self.steps))
-                else:
-                    self.trainer.save_checkpoint(place.saved / "half.ckpt")
-                    place.leave(self.steps)
+            if not ours and place.stage == "first" and self.global_step == EPISODES // 2:
+                self.trainer.save_checkpoint(place.saved / "half.ckpt")
+                place.leave(self.before)
 
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
             if ours and place.stage == "first" and self.global_step == EPISODES // 2 + 2:
@@ -350,8 +346,6 @@ def rllib_unbroken(place: Place) -> None:
     root = place.folder / "runs" / place.stage.replace("second", "first")
     algo = _rllib(place, unbroken.rllib.checkpoints(str(root), job="algo", every=600))
     while algo.training_iteration < 6:
-        if place.stage == "first" and algo.training_iteration == 3:
-            place.resumed_at.write_text(str(len(place.steps.read_text().splitlines())))
         algo.train()
         if place.stage == "first" and algo.training_iteration == 4:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -364,7 +358,7 @@ def _rllib(place: Place, callbacks: Any) -> Any:
     from ray.tune.registry import register_env
 
     ray.init(num_cpus=1, include_dashboard=False)
-    register_env("traced", lambda _: Traced(gymnasium.make("CartPole-v1"), place.steps))
+    register_env("traced", lambda _: place.env("CartPole-v1"))
     make: Any = ppo.PPOConfig
     config = (
         make()

@@ -71,7 +71,7 @@ def main() -> None:
             undisturbed, until, after = carried_out(quickstart, Path(folder))
         if results(undisturbed) != results(after) or not results(after):
             sys.exit(f"{quickstart.name}: undisturbed {results(undisturbed)}, killed {results(after)}")
-        said = transcript(quickstart, until, after).replace(folder, "/home/me")
+        said = transcript(quickstart, until, after).replace(f"{folder}/killed", "/home/me")
         print(f"{quickstart.name}\n{said}", flush=True)
         write(quickstart, said)
 

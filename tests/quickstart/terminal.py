@@ -22,7 +22,7 @@ FILES = ROOT / "examples" / "quickstart"
 SECONDS = 280.0
 LOOK_S = 0.01
 LINE = re.compile(
-    r"(?:\([^)]*pid=\d+[^)]*\) ?)?(unbroken: .*|.*\b(?:weights|scores) [0-9a-f]{16}|[0-9a-f]{64} .*)$"
+    r"(?:\([^)]*pid=\d+[^)]*\) ?)?(unbroken: .*|.*\b(?:weights|scores) [0-9a-f]{12,16}|[0-9a-f]{64} .*)$"
 )
 """A line that belongs to Unbroken or to the script; Ray puts the process before it."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -12,6 +12,7 @@ from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format import layout
 from unbroken.inspection.checkpoint import describe
 from unbroken.inspection.listing import checkpoints
+from unbroken.inspection.overview import RunOverview, overview_of
 from unbroken.inspection.target import Target
 from unbroken.inspection.verification import verified
 from unbroken.store.base import ByteStore
@@ -44,6 +45,16 @@ def test_ls_lists_what_is_there(train: Train) -> None:
         found = checkpoints(target.repository)
         assert found
         assert [listed.problem for listed in found if listed.problem] == []
+
+
+def test_the_overview_is_of_what_is_there_and_calls_nothing_damaged(train: Train) -> None:
+    def look(target: Target) -> RunOverview:
+        return overview_of(target, now=0.0)
+
+    for target in disturbed(train, look):
+        found = look(target)
+        assert found.checkpoints
+        assert [row.problem for row in found.checkpoints if row.problem] == []
 
 
 @pytest.mark.parametrize("whole", [False, True])

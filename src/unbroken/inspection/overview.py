@@ -224,6 +224,8 @@ def overview_of(run: Target | Repository, *, now: float, here: Process | None = 
         UnsupportedFormat: a newer version has written it.
     """
     repository, where = (run.repository, run.where) if isinstance(run, Target) else (run, run.job)
+    # Before its story: what is saved meanwhile may be a point without a row, but no row lacks its point.
+    listed = checkpoints(repository)
     story = story_of(repository)
     standing = standing_of(repository, story, now=now, here=here)
     cost = cost_of(repository)
@@ -236,7 +238,7 @@ def overview_of(run: Target | Repository, *, now: float, here: Process | None = 
         points=story.points,
         restarts=story.restarts,
         lost=story.lost,
-        checkpoints=checkpoint_rows(checkpoints(repository), story, cost),
+        checkpoints=checkpoint_rows(listed, story, cost),
         budget=budget_of(repository),
         unreadable=tuple(str(fault) for fault in repository.broken()),
         cost=cost,

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.parametrize("train", [save_and_keep_one, compact])
 Train = Callable[[ByteStore], None]
 
 
-def disturbed(train: Train, do: Callable[[Target], object]) -> Iterator[Target]:
-    """Yield a run for every read that `do` makes of it: the training goes on right before that read."""
+def disturbed(train: Train, do: Callable[[Target], object], *, every: int = 1) -> Iterator[Target]:
+    """Yield a run for every read that `do` makes of it, or for a choice: the training goes on right before that read."""
     calm = trained(train)
     do(Target(calm, "run"))
     assert isinstance(calm.store, Trained)
-    for at in range(calm.store.reads):
+    for at in range(0, calm.store.reads, every):
         yield Target(trained(train, at_read(at)), "run")
 
 
@@ -51,7 +51,7 @@ def test_the_overview_is_of_what_is_there_and_calls_nothing_damaged(train: Train
     def look(target: Target) -> RunOverview:
         return overview_of(target, now=0.0)
 
-    for target in disturbed(train, look):
+    for target in disturbed(train, look, every=11):
         found = look(target)
         assert found.checkpoints
         assert [row.problem for row in found.checkpoints if row.problem] == []

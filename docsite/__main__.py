@@ -22,7 +22,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.write:
         print("written:", ", ".join(generated.write()) or "nothing, all are up to date")
-    words = ["serve"] if options.serve else ["build", "--strict", "--quiet"]
+    # Not --quiet: what is not said is not counted either, and nothing would be strict.
+    words = ["serve"] if options.serve else ["build", "--strict"]
     root = Path(__file__).parents[1]
     return subprocess.run([sys.executable, "-m", "mkdocs", *words], cwd=root, check=False).returncode
 

@@ -24,7 +24,7 @@ from docsite.links import links, title
 
 ROOT = Path(__file__).parents[1]
 BESIDE = {
-    "README.md": "index.md",
+    "README.md": "overview.md",
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",

@@ -389,6 +389,8 @@ def test_a_run_that_grows_has_another_signature_and_one_that_does_not_has_none(o
         "/static/chart.html",
         "/runs/killed%00",
         "/runs/killed/checkpoints/1e9",
+        "/runs/killed/checkpoints/99",
+        "/runs/killed/checkpoints/0",
         "/runs/nothing",
         "/jobs/nothing",
         "/nothing",

@@ -156,11 +156,15 @@ class Opened:
         """Return a checkpoint that counts now.
 
         Raises:
-            Gone: it does not, or never was there.
+            Gone: it does not any more.
+            Missing: no checkpoint has come so far.
         """
-        for commit in self.repository.commits():
+        commits = self.repository.commits()
+        for commit in commits:
             if commit.sequence == sequence:
                 return commit
+        if not sequence or not commits or sequence > commits[0].sequence:
+            raise Missing
         raise Gone(self.run, sequence)
 
     def target(self, commit: Commit) -> Target:

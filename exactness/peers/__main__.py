@@ -44,6 +44,10 @@ TITLES = {
 }
 
 
+UNTOLD = {"lightning_unbroken"}
+"""Where an episode is played before anything is restored, so that steps cannot be counted from outside."""
+
+
 def run(name: str, stage: Stage, folder: Path) -> None:
     """Carry out one stage in a process of its own."""
     with (folder / f"{stage}.said").open("wb") as said:
@@ -78,8 +82,10 @@ def measure(name: str) -> dict[str, Any]:
     first = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), None)
     if first is None and len(expected) != len(found):
         first = min(len(expected), len(found)) + 1
+    if name in UNTOLD:
+        first = None
     return {
-        "resumed_at": resumed_at,
+        "resumed_at": None if name in UNTOLD else resumed_at,
         "steps": resumed_at + len(expected),
         "first_different_step": first,
         "weights_apart": float(np.abs(one - other).max()),
@@ -91,9 +97,11 @@ def row(name: str, figures: dict[str, Any]) -> str:
     """Return a line of the table."""
     training, way = TITLES[name]
     first = figures["first_different_step"]
-    step = "none" if first is None else f"{first:,}"
+    at = figures["resumed_at"]
+    step = "–" if at is None else "none" if first is None else f"{first:,}"
+    place = "–" if at is None else f"{at:,} of {figures['steps']:,}"
     apart = "**0, every bit equal**" if figures["equal_bits"] else f"{figures['weights_apart']:.2g}"
-    return f"| {training} | {way} | {figures['resumed_at']:,} of {figures['steps']:,} | {step} | {apart} |"
+    return f"| {training} | {way} | {place} | {step} | {apart} |"
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:

@@ -46,13 +46,13 @@ def figures() -> Figures:
 def render(found: Figures) -> str:
     """Return the table, with what it was measured on."""
     lines = [
-        "| lost | training | does otherwise from | learns otherwise from | ends apart by | return at the end |",
-        "|---|---|---|---|---|---|",
+        "| lost | training | does otherwise from | learns otherwise from | ends apart by |",
+        "|---|---|---|---|---|",
     ]
     for part, title in TITLES.items():
         lines += [_row(title, loss) for loss in found.losses if loss.part == part]
     trainings = "; ".join(
-        f"{name.upper()}: {what}, {found.steps[name]:,} steps, lost at {found.at[name]:,}, return {found.scores[name]:,.1f}"
+        f"{name.upper()}: {what}, {found.steps[name]:,} steps, lost at {found.at[name]:,}"
         for name, what in found.trainings.items()
     )
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
@@ -64,9 +64,9 @@ def render(found: Figures) -> str:
 def _row(title: str, loss: Loss) -> str:
     name = loss.training.upper()
     if loss.error:
-        return f"| {title} | {name} | the training ends: `{loss.error.replace('|', ' ')}` | | | |"
+        return f"| {title} | {name} | the training ends: `{loss.error.replace('|', ' ')}` | | |"
     apart = "nothing" if not loss.apart else f"{loss.apart:.0%}" if loss.apart >= 0.01 else "less than 1%"
-    cells = (title, name, _step(loss.acts), _step(loss.learned), apart, f"{loss.score:,.1f}")
+    cells = (title, name, _step(loss.acts), _step(loss.learned), apart)
     return f"| {' | '.join(cells)} |"
 
 

@@ -213,6 +213,13 @@ def _learn(policy: nn.Module, optimizer: Any, collected: list[Any], rows: torch.
     optimizer.step()
 
 
+def _below(module: str, *layers: int | str) -> tuple[str, ...]:
+    """Return the places of the weights of some layers: an optimizer that comes back refers to them, one by one."""
+    return tuple(
+        f"{module}/_modules/{layer}/_parameters/{kind}" for layer in layers for kind in ("weight", "bias")
+    )
+
+
 WEIGHTS, TARGET, OPTIMIZER, SCHEDULER = "weights", "target", "optimizer", "scheduler"
 STEP, BUFFER, GENERATORS, WORLD, COUNTERS, SAMPLER = (
     "step",
@@ -227,7 +234,7 @@ TRAININGS = (
     Training(
         "dqn", "SB3 DQN, CartPole-v1", 600, 302,
         {
-            WEIGHTS: ("model/policy/_modules/q_net",), TARGET: ("model/policy/_modules/q_net_target",),
+            WEIGHTS: _below("model/policy/_modules/q_net/_modules/q_net", 0, 2, 4), TARGET: ("model/policy/_modules/q_net_target",),
             OPTIMIZER: ("model/policy/optimizer",), STEP: ("model/num_timesteps",), BUFFER: ("model/replay_buffer",),
             GENERATORS: ("generators",), WORLD: ("model/env",), COUNTERS: ("model/_episode_num", "model/ep_info_buffer"),
         },
@@ -236,7 +243,10 @@ TRAININGS = (
     Training(
         "sac", "SB3 SAC, Pendulum-v1", 300, 160,
         {
-            WEIGHTS: ("model/actor", "model/critic"), TARGET: ("model/critic_target",),
+            WEIGHTS: (
+                *_below("model/actor/_modules/latent_pi", 0, 2), *_below("model/actor", "mu", "log_std"),
+                *_below("model/critic/_modules/qf0", 0, 2, 4), *_below("model/critic/_modules/qf1", 0, 2, 4),
+            ), TARGET: ("model/critic_target",),
             OPTIMIZER: ("model/actor/optimizer", "model/critic/optimizer"), STEP: ("model/num_timesteps",),
             BUFFER: ("model/replay_buffer",), GENERATORS: ("generators",), WORLD: ("model/env",),
             COUNTERS: ("model/_episode_num", "model/ep_info_buffer"),
@@ -246,8 +256,13 @@ TRAININGS = (
     Training(
         "ppo", "SB3 PPO, CartPole-v1, 4 environments", 384, 200,
         {
-            WEIGHTS: ("model/policy/_modules",), OPTIMIZER: ("model/policy/optimizer",), STEP: ("model/num_timesteps",),
-            BUFFER: ("model/rollout_buffer",), GENERATORS: ("generators",), WORLD: ("model/env",),
+            WEIGHTS: (
+                *_below("model/policy/_modules/mlp_extractor/_modules/policy_net", 0, 2),
+                *_below("model/policy/_modules/mlp_extractor/_modules/value_net", 0, 2),
+                *_below("model/policy", "action_net", "value_net"),
+            ), OPTIMIZER: ("model/policy/optimizer",), STEP: ("model/num_timesteps",),
+            BUFFER: tuple(f"model/rollout_buffer/{name}" for name in ("observations", "actions", "rewards", "values", "log_probs")),
+            GENERATORS: ("generators",), WORLD: ("model/env",),
             COUNTERS: ("model/_episode_num", "model/ep_info_buffer"),
         },
         _sb3(_ppo, "CartPole-v1"),
@@ -255,7 +270,7 @@ TRAININGS = (
     Training(
         "loop", "a hand-written loop (REINFORCE), CartPole-v1", 400, 200,
         {
-            WEIGHTS: tuple(f"policy/_modules/{layer}/_parameters/{kind}" for layer in (0, 2) for kind in ("weight", "bias")), OPTIMIZER: ("optimizer",), SCHEDULER: ("scheduler",), BUFFER: ("vars/collected",),
+            WEIGHTS: _below("policy", 0, 2), OPTIMIZER: ("optimizer",), SCHEDULER: ("scheduler",), BUFFER: ("vars/collected",),
             GENERATORS: ("generators",), WORLD: ("env",), COUNTERS: ("vars/episodes",), SAMPLER: ("order",),
         },
         _loop,

@@ -13,7 +13,7 @@ from exactness.lost.trainings import COUNTERS, GENERATORS, TRAININGS, Told, Trai
 
 
 def short(training: Training) -> Training:
-    return Training(training.name, training.what, 60, 36, training.parts, training.run)
+    return Training(training.name, training.what, 100, 40, training.parts, training.run)
 
 
 def test_a_lost_generator_shows_at_the_next_step_and_a_lost_counter_never(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_where_a_run_that_lost_nothing_is_another_one_nothing_is_said(tmp_path: 
         loop.run(training, every, kill, told)
         told.acts[-1] = os.urandom(8).hex()
 
-    training = Training("loop", "", 60, 36, {}, unrepeatable)
+    training = Training("loop", "", 100, 40, {}, unrepeatable)
     with pytest.raises(NotTheControl):
         measured(training, tmp_path, [])
 

@@ -34,7 +34,7 @@ def test_runs_in_a_bucket_have_pages(
         assert "policy_weights" in words(pages.get("/runs/dqn/checkpoints/1"))
         assert "Every object is as it was written." in words(pages.done(pages.post("/runs/dqn/verify")))
         pages.post("/runs/dqn/difference", ("checkpoint", "1"), ("checkpoint", "2"))
-        (job, *_) = site.jobs.of(f"{root}/dqn")
-        assert job.wait(60)
+        (comparison, *_) = site.jobs.of(f"{root}/dqn")
+        assert comparison.wait(60)
         assert "counters different" in words(pages.get("/runs/dqn/difference?a=1&b=2"))
         assert pages.get("/runs/nothing").status_code == 404

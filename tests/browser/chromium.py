@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -81,6 +81,16 @@ class Watched:
         """It has complained about nothing, and asked nobody else."""
         assert self.complaints == []
         assert self.outside == []
+
+    def follow(self, to: Locator) -> None:
+        """Click on what leads to another page, and wait until that is there."""
+        with self.page.expect_navigation():
+            to.click()
+
+    def enter(self) -> None:
+        """Press Enter where it leads to another page, and wait until that is there."""
+        with self.page.expect_navigation():
+            self.page.keyboard.press("Enter")
 
     def focused(self) -> str:
         """Return what has the focus: its tag, and the words by which it is known."""

@@ -77,13 +77,13 @@ def test_a_prune_deletes_what_its_plan_says_after_it_was_confirmed_and_not_befor
         at.page.goto(writing.entry)
         at.page.goto(f"{writing.url}/runs/live")
         at.page.get_by_label("Newest checkpoints to keep").fill("1")
-        at.page.get_by_role("button", name="Plan a prune").click()
+        at.follow(at.page.get_by_role("button", name="Plan a prune"))
         at.page.wait_for_selector("#plan-title")
         at.page.get_by_role("button", name="Delete").click()
         assert steps_of(root) == [30, 20, 10], "it was not confirmed"
         assert at.violations() == []
         at.page.get_by_label("Delete what this plan deletes").check()
-        at.page.get_by_role("button", name="Delete").click()
+        at.follow(at.page.get_by_role("button", name="Delete"))
         at.page.wait_for_selector(".verdict")
         assert "2 checkpoints deleted" in at.page.locator("main").inner_text()
         assert steps_of(root) == [30]

@@ -45,7 +45,7 @@ def head(at: Watched) -> str:
 
 
 def table(at: Watched, name: str) -> Locator:
-    return at.page.locator(f".tablewrap[aria-label='{name}']")
+    return at.page.locator(f".tablewrap[aria-label$='{name}']")
 
 
 def caption(at: Watched, name: str) -> str:
@@ -57,7 +57,7 @@ def test_from_the_list_to_the_marks_of_kills_in_a_run(at: Watched) -> None:
     at.page.wait_for_selector("tr[data-key='killed'] .badge")
     assert at.page.locator("tr[data-key='killed'] .badge").inner_text() == "finished"
     assert at.page.locator("tbody tr").count() == 6
-    at.page.get_by_role("link", name="killed", exact=True).click()
+    at.follow(at.page.get_by_role("link", name="killed", exact=True))
     assert head(at) == "killed"
     at.page.wait_for_selector("#chart-reward .scatterlayer .point")
     assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0]]
@@ -71,7 +71,7 @@ def test_two_checkpoints_are_ticked_and_compared(at: Watched, served: Served) ->
         at.page.get_by_label(re.compile(rf"Compare step {step},")).check()
     # The third takes the place of the first.
     assert at.page.locator("input[name=checkpoint]:checked").count() == 2
-    at.page.get_by_role("button", name="Compare two").click()
+    at.follow(at.page.get_by_role("button", name="Compare two"))
     at.page.wait_for_selector("#leaves-title")
     assert head(at) == "Difference of two checkpoints"
     assert at.page.locator("dl.facts").inner_text().split()[:3] == ["A", "step", "160"]
@@ -82,14 +82,14 @@ def test_two_checkpoints_are_ticked_and_compared(at: Watched, served: Served) ->
 
 def test_a_checkpoint_its_components_and_their_leaves(at: Watched, served: Served) -> None:
     at.page.goto(f"{served.url}/runs/killed")
-    table(at, "Checkpoints").get_by_role("link", name="180", exact=True).click()
+    at.follow(table(at, "Checkpoints").get_by_role("link", name="180", exact=True))
     assert head(at) == "Step 180"
     at.page.wait_for_selector("#chart-makeup .treemaplayer path, figure .treemaplayer path")
-    at.page.get_by_role("link", name="training_state").click()
+    at.follow(at.page.get_by_role("link", name="training_state"))
     assert head(at) == "training_state"
     assert "weights" in table(at, "Leaves").inner_text()
-    at.page.get_by_role("link", name="step 180").click()
-    at.page.get_by_role("link", name="Before: step 160").click()
+    at.follow(at.page.get_by_role("link", name="step 180"))
+    at.follow(at.page.get_by_role("link", name="Before: step 160"))
     assert head(at) == "Step 160"
 
 
@@ -102,24 +102,24 @@ def test_checkpoints_are_paged_and_one_can_jump_to_a_step(at: Watched, served: S
     seen += at.page.locator("form[data-compare] tbody th").all_inner_texts()
     assert seen[0] == f"{CHECKPOINTS * 1_000:,}"
     while pages.get_by_role("link", name="Next").count():
-        pages.get_by_role("link", name="Next").click()
+        at.follow(pages.get_by_role("link", name="Next"))
         seen += at.page.locator("form[data-compare] tbody th").all_inner_texts()
     assert seen == [f"{step * 1_000:,}" for step in range(CHECKPOINTS, 0, -1)]
     at.page.get_by_label("From step").fill("123456")
-    at.page.keyboard.press("Enter")
+    at.enter()
     assert at.page.locator("form[data-compare] tbody th").first.inner_text() == "123,000"
 
 
 def test_sessions_are_paged_found_and_shown_with_their_calls(at: Watched, served: Served) -> None:
     at.page.goto(f"{served.url}/runs/sessions")
-    table(at, "Checkpoints").get_by_role("link", name="2", exact=True).click()
-    at.page.get_by_role("link", name="Sessions of NeMo Gym").click()
+    at.follow(table(at, "Checkpoints").get_by_role("link", name="2", exact=True))
+    at.follow(at.page.get_by_role("link", name="Sessions of NeMo Gym"))
     assert f"of {SESSIONS:,} sessions" in caption(at, "Sessions")
-    at.page.get_by_role("navigation", name="Pages of sessions").get_by_role("link", name="Next").click()
+    at.follow(at.page.get_by_role("navigation", name="Pages of sessions").get_by_role("link", name="Next"))
     assert not caption(at, "Sessions").startswith("1–")
     at.page.get_by_role("searchbox").first.fill("s-09876")
-    at.page.keyboard.press("Enter")
-    at.page.get_by_role("link", name="s-09876").click()
+    at.enter()
+    at.follow(at.page.get_by_role("link", name="s-09876"))
     assert head(at) == "Session s-09876"
     assert at.page.locator("ol.calls h3 .mono").all_inner_texts() == [
         "seed_session",
@@ -132,7 +132,7 @@ def test_sessions_are_paged_found_and_shown_with_their_calls(at: Watched, served
 def test_verify_works_with_progress_and_says_what_it_found(at: Watched, served: Served) -> None:
     for run, says in (("killed", "Every object is as it was written."), ("damaged", "Something is damaged.")):
         at.page.goto(f"{served.url}/runs/{run}")
-        at.page.get_by_role("button", name="Verify all checkpoints").click()
+        at.follow(at.page.get_by_role("button", name="Verify all checkpoints"))
         at.page.wait_for_selector(".verdict")
         assert at.page.locator(".verdict").inner_text() == says
     assert "manifest.json" in table(at, "Damage").inner_text()
@@ -143,7 +143,7 @@ def test_a_plan_of_a_prune_says_what_would_go_and_lets_nobody_carry_it_out(
 ) -> None:
     at.page.goto(f"{served.url}/runs/killed")
     at.page.get_by_label("Newest checkpoints to keep").fill("2")
-    at.page.get_by_role("button", name="Plan a prune").click()
+    at.follow(at.page.get_by_role("button", name="Plan a prune"))
     at.page.wait_for_selector("#plan-title")
     assert "Nothing was deleted." in at.page.locator("main").inner_text()
     assert f"unbroken prune --keep-last 2 {root.killed}" in at.page.locator("main").inner_text()
@@ -153,7 +153,7 @@ def test_a_plan_of_a_prune_says_what_would_go_and_lets_nobody_carry_it_out(
 def test_from_the_list_to_a_comparison_with_the_keyboard_alone(at: Watched) -> None:
     assert at.tab() == "a Skip to the content"
     at.tab_to("killed")
-    at.page.keyboard.press("Enter")
+    at.enter()
     at.page.wait_for_selector("#chart-reward .scatterlayer .point")
     at.tab_to("Reward. Arrow keys")
     at.page.keyboard.press("End")
@@ -162,7 +162,7 @@ def test_from_the_list_to_a_comparison_with_the_keyboard_alone(at: Watched) -> N
         at.tab_to(f"Compare step {step},")
         at.page.keyboard.press("Space")
     at.tab_to("Compare two")
-    at.page.keyboard.press("Enter")
+    at.enter()
     at.page.wait_for_selector("#leaves-title")
     assert head(at) == "Difference of two checkpoints"
 
@@ -191,12 +191,12 @@ def test_what_is_not_there_is_told_on_a_page(browser: Browser, served: Served) -
 def test_without_scripts_everything_but_the_charts_is_there(browser: Browser, served: Served) -> None:
     with watched(browser, served.host, scripts=False) as at:
         at.page.goto(served.entry)
-        at.page.get_by_role("link", name="killed", exact=True).click()
+        at.follow(at.page.get_by_role("link", name="killed", exact=True))
         assert not at.page.locator("[data-theme-switch]").is_visible()
-        at.page.get_by_role("link", name="Reward as a table").click()
+        at.follow(at.page.get_by_role("link", name="Reward as a table"))
         assert at.page.locator("tbody tr").count() == 10
         at.page.go_back()
-        at.page.get_by_role("button", name="Verify all checkpoints").click()
+        at.follow(at.page.get_by_role("button", name="Verify all checkpoints"))
         at.page.wait_for_selector(".verdict")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -10,6 +13,7 @@ import pytest
 
 from tests.browser.chromium import Watched, watched
 from tests.browser.runs import KILLED_AT, MARKUP, RESUMED_AT
+from tests.cli.command import unbroken
 from unbroken.ui.charts.curves import ENDS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ MARKS = (
     """name => [...document.querySelector('#chart-reward .plot').data.find(trace => trace.name === name).x]"""
 )
 """Where the marks of a name lie over the global step, as Plotly has drawn them."""
+DRAWN = """name => document.querySelector('#chart-reward .plot').data.some(trace => trace.name === name && trace.x.length)"""
 
 
 def open_report(at: Watched, report: Path, name: str) -> None:
@@ -154,4 +159,26 @@ def test_nobody_is_kept_out_of_a_report(browser: Browser, report: Path, name: st
     with watched(browser) as at:
         open_report(at, report, name)
         at.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert at.violations() == []
+
+
+@pytest.mark.exactness
+def test_a_killed_training_of_sb3_has_its_reward_its_losses_and_its_kill_in_the_report(
+    browser: Browser, tmp_path: Path
+) -> None:
+    script = Path(__file__).parents[1] / "packaging" / "train.py"
+    for words, ends in ((["200"], -signal.SIGKILL), ([], 0)):
+        ended = subprocess.run(
+            [sys.executable, script, "runs", *words], cwd=tmp_path, check=False, timeout=100
+        )
+        assert ended.returncode == ends
+    answer = unbroken("report", "runs", "-o", "sb3.html", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    with watched(browser) as at:
+        open_report(at, tmp_path, "sb3")
+        assert at.page.locator("#choice-reward option:checked").inner_text() == "rollout/ep_rew_mean"
+        assert at.page.locator("#chart-loss .scatterlayer .point").count() > 1
+        marks = [name for name in (ENDS, UNKNOWN) if at.page.evaluate(DRAWN, name)]
+        assert len(marks) == 1
+        at.page.screenshot(path=tmp_path / "sb3.png", full_page=True)
         assert at.violations() == []

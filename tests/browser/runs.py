@@ -30,7 +30,7 @@ TRAINING = Path(__file__).parent / "training.py"
 KILLED_AT = (70, 121)
 """Steps at which the training of `killed` was killed: between two saves, and in the save at 120."""
 RESUMED_AT = (60, 100)
-CHECKPOINTS = 300
+CHECKPOINTS = 120
 SESSIONS = 10_000
 MARKUP = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
 """What a page must show, and not carry out."""

@@ -47,6 +47,7 @@ def test_a_request_to_another_host_and_a_complaint_are_seen(browser: Browser, tm
         assert other.outside == ["http://127.0.0.1:9/x.png"]
 
 
+@pytest.mark.exactness
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "name"),

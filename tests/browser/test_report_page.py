@@ -27,6 +27,9 @@ MARKS = (
 DRAWN = """name => document.querySelector('#chart-reward .plot').data.some(trace => trace.name === name && trace.x.length)"""
 
 
+REST = [("bare", "holds no checkpoint"), ("sessions", "gym"), ("many", "120,000"), ("markup", "approximate")]
+
+
 def open_report(at: Watched, report: Path, name: str) -> None:
     at.page.goto((report / f"{name}.html").as_uri())
     at.page.wait_for_function("document.readyState === 'complete'")
@@ -77,6 +80,7 @@ def test_what_the_charts_show_is_reached_with_the_keyboard_alone(browser: Browse
         assert ["200", "99.08"] in [[row[0], row[4][:5]] for row in rows(at, "#table-reward")]
 
 
+@pytest.mark.exactness
 def test_another_metric_is_chosen_with_the_keyboard(browser: Browser, report: Path) -> None:
     with watched(browser) as at:
         open_report(at, report, "killed")
@@ -117,6 +121,7 @@ def test_it_is_printed_on_light_paper_without_what_only_a_screen_can_do(
         assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
 
 
+@pytest.mark.exactness
 def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser: Browser, report: Path) -> None:
     with watched(browser, size=(390, 844)) as at:
         open_report(at, report, "killed")
@@ -135,7 +140,10 @@ def test_markup_from_a_run_is_shown_and_not_carried_out(browser: Browser, report
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("bare", "holds no checkpoint"), ("damaged", "is missing"), ("sessions", "gym"), ("many", "300,000")],
+    [
+        ("damaged", "is missing"),
+        *(pytest.param(*case, marks=pytest.mark.exactness) for case in REST),
+    ],
 )
 def test_a_run_that_is_unlike_others_has_a_page_that_says_so(
     browser: Browser, report: Path, name: str, says: str
@@ -146,6 +154,7 @@ def test_a_run_that_is_unlike_others_has_a_page_that_says_so(
         assert "NaN" not in at.page.locator("dl.facts").inner_text()
 
 
+@pytest.mark.exactness
 def test_without_scripts_the_tables_are_there(browser: Browser, report: Path) -> None:
     with watched(browser, scripts=False) as at:
         open_report(at, report, "killed")
@@ -154,7 +163,9 @@ def test_without_scripts_the_tables_are_there(browser: Browser, report: Path) ->
         assert len(rows(at, "#table-restarts")) == 4
 
 
-@pytest.mark.parametrize("name", ["killed", "markup", "bare", "damaged"])
+@pytest.mark.parametrize(
+    "name", ["killed", *(pytest.param(name, marks=pytest.mark.exactness) for name, _ in REST)]
+)
 def test_nobody_is_kept_out_of_a_report(browser: Browser, report: Path, name: str) -> None:
     with watched(browser) as at:
         open_report(at, report, name)

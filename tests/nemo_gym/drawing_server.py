@@ -29,7 +29,7 @@ class DrawingServer(SimpleResourcesServer):
         self._rng = random.Random()
 
     def setup_webserver(self) -> FastAPI:
-        app = super().setup_webserver()
+        app: FastAPI = super().setup_webserver()
         app.post("/draw")(self.draw)
         app.post("/bonus")(self.bonus)
         return app

@@ -10,11 +10,12 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from unbroken.errors import ConfigError
 from unbroken.inspection.makeup import Piece, Share
 from unbroken.inspection.overview import LostStretch, Restart, SavePoint, Story
 from unbroken.ui.charts.chart import DRAWN, Chart, embedded
 from unbroken.ui.charts.costs import save_cost, shares, sizes
-from unbroken.ui.charts.curves import reward_and_loss
+from unbroken.ui.charts.curves import CELLS, MOST_METRICS, POINTS, curve, reward_and_loss
 from unbroken.ui.charts.treemap import treemap
 
 HOSTILE = "<script>alert(1)</script>"
@@ -98,6 +99,39 @@ def test_reward_and_loss_are_found_by_their_usual_names_and_every_metric_can_be_
     traces = drawn(loss)
     for choice in loss.choices:
         assert traces[choice.traces[0]]["y"] == [metrics[choice.label]]
+
+
+def test_of_many_metrics_some_are_drawn_and_every_other_one_is_had_by_its_name() -> None:
+    names = [f"m/{number:02}" for number in range(64)]
+    points = tuple(
+        point(step, {name: float(step + place) for place, name in enumerate(names)}) for step in range(850)
+    )
+    story = Story(points, (), ())
+    every = curve(story, "reward")
+    assert [choice.label for choice in every.choices] == names
+    assert sum(bool(choice.traces) for choice in every.choices) == MOST_METRICS
+    alone = curve(story, "reward", metric="m/40", most=1)
+    assert [choice.label for choice in alone.choices] == names
+    assert [choice.label for choice in alone.choices if choice.traces] == ["m/40"]
+    assert [choice.label for choice in alone.choices if choice.chosen] == ["m/40"]
+    assert named(alone)["m/40"]["y"] == [step + 40.0 for step in range(850)]
+    with pytest.raises(ConfigError, match="m/64"):
+        curve(story, "reward", metric="m/64")
+
+
+def test_a_chart_and_its_table_are_bounded_however_many_metrics_and_saves_there_are() -> None:
+    def size(metrics: int) -> int:
+        points = tuple(
+            point(step, {f"m{number}": math.sin(step * number) for number in range(metrics)})
+            for step in range(2000)
+        )
+        chart = curve(Story(points, (), ()), "reward")
+        assert sum(len(trace["x"]) for trace in drawn(chart)) <= POINTS
+        assert sum(len(row) - 4 for row in chart.table.rows) <= CELLS
+        assert ("metrics are left out" in chart.table.note) == (metrics > 100)
+        return len(chart.json)
+
+    assert size(120) < 1.2 * size(12)
 
 
 def test_a_metric_that_is_no_number_is_a_gap_in_the_line_and_a_word_in_the_table() -> None:

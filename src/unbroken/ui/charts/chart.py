@@ -44,7 +44,10 @@ class DataTable:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several things that a chart can show, and the numbers of its traces. Not escaped."""
+    """One of several things that a chart can show, and the numbers of its traces. Not escaped.
+
+    Without traces it was not sent: whoever shows the chart leaves it out, or asks for it by its label.
+    """
 
     label: str
     traces: tuple[int, ...]
@@ -71,7 +74,9 @@ class Chart:
     @property
     def json(self) -> str:
         """What the page's script draws from, as the text of a script element of type `application/json`."""
-        choices = [{"label": words(one.label), "traces": one.traces} for one in self.choices]
+        choices = [
+            {"label": words(one.label), "name": one.label, "traces": one.traces} for one in self.choices
+        ]
         return embedded(
             {
                 "figure": self.figure,

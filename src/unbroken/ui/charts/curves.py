@@ -12,9 +12,11 @@ import math
 import re
 from collections.abc import Sequence
 
+from unbroken.errors import ConfigError
 from unbroken.inspection.overview import Restart, SavePoint, Story
 from unbroken.report.quantity import number, seconds
 from unbroken.ui.charts.chart import (
+    DRAWN,
     Chart,
     Choice,
     Column,
@@ -47,40 +49,66 @@ TIERS = {
     "fresh": ("circle-open", ORANGE),
 }
 """The mark of a start, by how far recovery fell."""
+CURVES = {"reward": ("Reward", REWARD), "loss": ("Loss", LOSS)}
+"""The title of a curve, and the patterns of what it shows at first."""
+MOST_METRICS = 12
+"""So many metrics of a chart come with their lines."""
+POINTS = 4 * DRAWN
+"""So many points have the lines of a chart together, those left behind apart."""
+CELLS = 10_000
+"""So many values are in a table at most."""
+COLUMNS = 100
+"""So many metrics are in a table at most."""
 MOST_SHADED = 200
 """So many of the newest lost stretches are shaded; all are marked."""
 
 
-def reward_and_loss(story: Story) -> tuple[Chart, Chart]:
-    """Return the two curves that a person asks for first. In each every other metric can be chosen."""
-    return (
-        curve(story, name="reward", title="Reward", prefer=REWARD),
-        curve(story, name="loss", title="Loss", prefer=LOSS),
-    )
+def reward_and_loss(story: Story, *, most: int = MOST_METRICS) -> tuple[Chart, Chart]:
+    """Return the two curves that a person asks for first, as `curve` makes them."""
+    return curve(story, "reward", most=most), curve(story, "loss", most=most)
 
 
-def curve(story: Story, *, name: str, title: str, prefer: Sequence[str]) -> Chart:
-    """Return the chart of a metric: at first the first one that a pattern of `prefer` finds; without one, none is drawn."""
+def curve(story: Story, name: str, *, metric: str | None = None, most: int = MOST_METRICS) -> Chart:
+    """Return one of `CURVES`: at first `metric`, else the metric that its patterns find first; without one, none is drawn.
+
+    Every metric is a choice, always in the same order. `most` of them come with traces, `metric` among them; the others
+    are to be asked for by name: then `metric` is theirs, and `most` may be 1. The size of the chart is bounded by
+    `POINTS` and `CELLS` and grows with the names alone.
+
+    Raises:
+        ConfigError: no save has recorded that metric.
+    """
+    title, patterns = CURVES[name]
     metrics = story.metrics
-    first = preferred(metrics, prefer)
+    usual = preferred(metrics, patterns)
     caption = (
         "Values as they were at each save, over the global step."
         " Above: where a process ended and where the next one went on; shaded: steps that were done again."
     )
-    if first is None and (not metrics or name == "loss"):
+    if metric is not None and metric not in metrics:
+        raise ConfigError(
+            f"No save of this run has recorded a metric {metric!r}.",
+            hint=f"It has recorded: {', '.join(metrics[:MOST_METRICS]) or 'none'}.",
+        )
+    if not metrics or (usual is None and metric is None and name == "loss"):
         return Chart(name, title, caption, {}, DataTable((), ()), nothing=nothing(story, title))
-    first = first or metrics[0]
-    ordered = [first, *(metric for metric in metrics if metric != first)]
+    first = usual or metrics[0]
+    ordered = [first, *(one for one in metrics if one != first)]
+    chosen = metric or first
+    drawn = {chosen, *[one for one in ordered if one != chosen][: max(0, most - 1)]}
+    share = min(DRAWN, (POINTS - DRAWN) // max(1, len(drawn) - 1))
     traces: list[Spec] = []
     choices: list[Choice] = []
-    for metric in ordered:
-        own = _lines(story.points, metric, hidden=metric != first)
-        choices.append(Choice(metric, tuple(range(len(traces), len(traces) + len(own))), metric == first))
+    for one in ordered:
+        own: list[Spec] = []
+        if one in drawn:
+            own = _lines(story.points, one, hidden=one != chosen, most=DRAWN if one == chosen else share)
+        choices.append(Choice(one, tuple(range(len(traces), len(traces) + len(own))), one == chosen))
         traces += own
     marks = _marks(story)
     always = tuple(range(len(traces), len(traces) + len(marks)))
-    figure: Spec = {"data": [*traces, *marks], "layout": _layout(story, first, strip=bool(marks))}
-    table = _table(story.points, ordered)
+    figure: Spec = {"data": [*traces, *marks], "layout": _layout(story, chosen, strip=bool(marks))}
+    table = _table(story.points, [chosen, *(one for one in ordered if one != chosen)])
     return Chart(name, title, caption, figure, table, tuple(choices), f"{title}: metric", always)
 
 
@@ -106,13 +134,13 @@ def nothing(story: Story, title: str) -> str:
     return f"No metric of this run looks like a {title.lower()}: {', '.join(story.metrics)}."
 
 
-def _lines(points: Sequence[SavePoint], metric: str, *, hidden: bool) -> list[Spec]:
-    """Return the line of what counts, and the dashed one of what was left behind."""
+def _lines(points: Sequence[SavePoint], metric: str, *, hidden: bool, most: int) -> list[Spec]:
+    """Return the line of what counts, and the dashed one of what was left behind; of each at most `most` points."""
     counts = [point for point in points if not point.abandoned and metric in point.metrics]
     counts.sort(key=lambda point: point.at)
     left = [point for point in points if point.abandoned and metric in point.metrics]
     return [
-        _line(counts, metric, words(metric), {"color": BLUE, "width": 2}, "circle", hidden=hidden),
+        _line(counts, metric, words(metric), {"color": BLUE, "width": 2}, "circle", hidden=hidden, most=most),
         _line(
             left,
             metric,
@@ -120,15 +148,23 @@ def _lines(points: Sequence[SavePoint], metric: str, *, hidden: bool) -> list[Sp
             {"color": MUTED, "width": 1.5, "dash": "dot"},
             "x-thin-open",
             hidden=hidden,
+            most=most,
         ),
     ]
 
 
 def _line(
-    points: Sequence[SavePoint], metric: str, label: str, line: Spec, symbol: str, *, hidden: bool
+    points: Sequence[SavePoint],
+    metric: str,
+    label: str,
+    line: Spec,
+    symbol: str,
+    *,
+    hidden: bool,
+    most: int,
 ) -> Spec:
     values = [_finite(point.metrics[metric]) for point in points]
-    places = thinned(values)
+    places = thinned(values, most)
     xs: list[int | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
@@ -246,24 +282,28 @@ def _tall(first: int, last: int) -> Spec:
 
 
 def _table(points: Sequence[SavePoint], metrics: Sequence[str]) -> DataTable:
+    """Return the values at each save, chosen by the first metric where not all of them fit."""
     told_of = [point for point in points if point.metrics]
-    first = metrics[0]
-    places = thinned([_finite(point.metrics.get(first, math.nan)) for point in told_of])
+    shown = metrics[:COLUMNS]
+    places = thinned(
+        [_finite(point.metrics.get(shown[0], math.nan)) for point in told_of], min(DRAWN, CELLS // len(shown))
+    )
     columns = (
         Column("step", numeric=True), Column("saved"), Column("reason"), Column("counts"),
-        *(Column(metric, numeric=True) for metric in metrics),
+        *(Column(metric, numeric=True) for metric in shown),
     )  # fmt: skip
     rows = tuple(
         (
             number(point.at), when(point.time), point.reason, "left behind" if point.abandoned else "yes",
-            *(f"{point.metrics[metric]:.6g}" if metric in point.metrics else "" for metric in metrics),
+            *(f"{point.metrics[metric]:.6g}" if metric in point.metrics else "" for metric in shown),
         )
         for point in (told_of[place] for place in places)
     )  # fmt: skip
-    left = len(told_of) - len(rows)
-    return DataTable(
-        columns, rows, f"{number(left)} of {number(len(told_of))} saves are left out." if left else ""
-    )
+    left, unnamed = len(told_of) - len(rows), len(metrics) - len(shown)
+    notes = [f"{number(left)} of {number(len(told_of))} saves are left out."] if left else []
+    if unnamed:
+        notes.append(f"{number(unnamed)} of {number(len(metrics))} metrics are left out.")
+    return DataTable(columns, rows, " ".join(notes))
 
 
 def _finite(value: float) -> float | None:

@@ -1,5 +1,7 @@
 // Draws every figure[data-chart] from the JSON in its script element. Stable for other scripts:
-// UnbrokenCharts.drawAll(element), and UnbrokenCharts.update(figure, data), which keeps choice, zoom and focus.
+// UnbrokenCharts.drawAll(element), and UnbrokenCharts.update(figure, data), which keeps choice, zoom and focus. What is
+// chosen and was not sent is asked for by an event "unbroken:choice" at the figure: its detail has the metric's name, and
+// answer(data), to be called with the data of a chart in which it was. Until then the chart stays as it is.
 (function () {
   "use strict";
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -27,6 +29,18 @@
   function chosen(chart) {
     const select = chart.figure.querySelector("select[data-choice]");
     return select ? Number(select.value) : 0;
+  }
+
+  // Draws what is chosen, or asks for it where it was not sent.
+  function show(chart) {
+    const choice = chart.data.choices[chosen(chart)];
+    if (!choice || choice.traces.length) return draw(chart);
+    const answer = (data) => {
+      if (chart.data.choices[chosen(chart)]?.name !== choice.name) return; // another one was chosen meanwhile
+      chart.data = data;
+      draw(chart);
+    };
+    chart.figure.dispatchEvent(new CustomEvent("unbroken:choice", { bubbles: true, detail: { metric: choice.name, answer } }));
   }
 
   function draw(chart) {
@@ -69,7 +83,7 @@
     const chart = { figure, plot, data: JSON.parse(source.textContent), at: null, readout: figure.querySelector(".readout") };
     drawn.set(figure, chart);
     const select = figure.querySelector("select[data-choice]");
-    if (select) select.addEventListener("change", () => { chart.at = null; if (chart.readout) chart.readout.textContent = ""; draw(chart); });
+    if (select) select.addEventListener("change", () => { chart.at = null; if (chart.readout) chart.readout.textContent = ""; show(chart); });
     if (chart.readout) plot.addEventListener("keydown", (event) => walk(chart, event));
     return draw(chart);
   }
@@ -84,7 +98,7 @@
     const chart = drawn.get(figure);
     if (!chart) return;
     chart.data = data;
-    draw(chart);
+    show(chart);
   }
 
   function again() { for (const chart of drawn.values()) draw(chart); }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from unbroken.errors import Fenced, StoreUnavailable
 from unbroken.format import layout, saves
 from unbroken.format.records import LowWater
 from unbroken.format.saves import SaveRecord
@@ -35,6 +36,31 @@ def save(writer: RunWriter, step: int, *, keep_last: int = 2) -> str:
     problem = checkpoints.record(plan, durable=step / 10)
     writer.retain(plan)
     return problem
+
+
+class BlockedAt(FaultyStore):
+    """Cannot read one object while it is `blocked`."""
+
+    def __init__(self, inner: ByteStore, blocked: str) -> None:
+        super().__init__(inner)
+        self.blocked = blocked
+
+    def get(self, key: str) -> bytes:
+        if key == self.blocked:
+            raise StoreUnavailable(f"{key} cannot be read now.", key=key)
+        return super().get(key)
+
+
+class Meanwhile(MemoryStore):
+    """Lets something happen, once, before the first record of a save is read."""
+
+    before_reading: Callable[[], None] | None = None
+
+    def get(self, key: str) -> bytes:
+        if key.startswith(saves.SAVES) and self.before_reading is not None:
+            happens, self.before_reading = self.before_reading, None
+            happens()
+        return super().get(key)
 
 
 def steps(records: Iterable[SaveRecord]) -> list[int]:
@@ -204,6 +230,59 @@ def test_what_failed_once_is_written_with_the_next(kind: Kind) -> None:
     assert store.fired
     assert problem
     assert steps(Repository.over(base, "run").saves()) == [1, 2, 3]
+
+
+def test_what_cannot_be_read_in_the_middle_is_read_again_from_the_beginning() -> None:
+    inner = MemoryStore()
+    repository = Repository.over(inner, "run", create=True)
+    for step in range(3):
+        with repository.writer() as writer:
+            save(writer, step, keep_last=1)
+            save(writer, step + 10, keep_last=1)
+    before = keys(inner)
+    assert len(before) == 3
+    store = BlockedAt(inner, before[-1])
+    with Repository.over(store, "run").writer() as writer:
+        for step in range(20, 25):
+            assert save(writer, step, keep_last=9) == f"{before[-1]} cannot be read now."
+        store.blocked = ""
+        assert save(writer, 25, keep_last=1) == ""
+    # Objects that were read several times and counted each time would have been gathered by now.
+    assert keys(inner)[:3] == before
+    assert steps(repository.saves()) == [0, 10, 1, 11, 2, 12, *range(20, 26)]
+
+
+def test_a_reader_sees_every_record_while_the_next_writer_gathers_them() -> None:
+    store = Meanwhile()
+    repository = Repository.over(store, "run", create=True)
+    for step in range(MOST_OBJECTS):
+        with repository.writer() as writer:
+            save(writer, 10 * step, keep_last=1)
+            save(writer, 10 * step + 1, keep_last=1)
+    listed = keys(store)
+    assert len(listed) == MOST_OBJECTS
+
+    def gather() -> None:
+        with Repository.over(store, "run").writer() as writer:
+            save(writer, 98, keep_last=1)
+            save(writer, 99, keep_last=1)
+
+    store.before_reading = gather
+    found = steps(repository.saves())
+    assert keys(store) != listed, "it was gathered between the listing and the reading"
+    assert [step for step in found if step < 98] == [
+        step for start in range(MOST_OBJECTS) for step in (10 * start, 10 * start + 1)
+    ]
+
+
+def test_a_writer_that_was_overtaken_hears_of_it_from_its_records() -> None:
+    repository = Repository.over(MemoryStore(), "run", create=True)
+    old = repository.writer()
+    checkpoints = old.checkpoints
+    old.write(states.snapshot(), states.meta(1, position="end"))
+    plan = plan_retention(checkpoints.commits(), keep_last=5)
+    with repository.writer(), pytest.raises(Fenced):
+        checkpoints.record(plan, durable=0.1)
 
 
 def test_what_an_overtaken_writer_put_on_record_does_not_count(store: ByteStore) -> None:

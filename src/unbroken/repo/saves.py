@@ -20,7 +20,7 @@ from contextlib import suppress
 
 import msgspec
 
-from unbroken.errors import CorruptObject, ObjectBlocked, ObjectMissing, UnbrokenError, UnsupportedFormat
+from unbroken.errors import CorruptObject, ObjectBlocked, ObjectMissing, StoreError, UnsupportedFormat
 from unbroken.format import saves
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
@@ -30,6 +30,7 @@ from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.fencing import Epochs
 from unbroken.repo.reader import Reader
 from unbroken.repo.seal import seal_line, unseal
+from unbroken.repo.settled import ATTEMPTS
 from unbroken.store.base import ByteStore, SupportsAppend, SupportsLocalPath, append
 
 MOST_OBJECTS = 8
@@ -72,7 +73,10 @@ class SaveLog:
     ) -> str:
         """Add the record of the newest checkpoint; `commits` are all that there are, and `going` are about to go.
 
-        Returns what went wrong, an empty string if nothing did.
+        Returns what went wrong with the store, an empty string if nothing did.
+
+        Raises:
+            Fenced: a newer process has taken the run over.
         """
         newest, self._newest = self._newest, None
         try:
@@ -82,7 +86,7 @@ class SaveLog:
             ends = newest is not None and newest[0].position == "end"
             if self._waiting and (self._appends or ends or any(c.sequence in self._waiting for c in going)):
                 self._write()
-        except UnbrokenError as error:
+        except (StoreError, CorruptObject, UnsupportedFormat) as error:
             return error.message
         return ""
 
@@ -101,17 +105,26 @@ class SaveLog:
         """Find out, once, what is on record, and what of the checkpoints that are there is not."""
         if self._looked:
             return
-        for key in self._store.list(saves.SAVES):
+        # Nothing is remembered before all is read: what fails in the middle is done again from its beginning.
+        mine: dict[int, bytes] = {}
+        others: dict[int, bytes] = {}
+        over: list[str] = []
+        for key, records in _listed(self._store).items():
             epoch = saves.saves_epoch(key)
+            lines = {record.sequence: seal_line(record) for record in records}
             if epoch == self._claim.epoch:
-                self._mine.update(_lines(self._store, key))
+                mine.update(lines)
             elif epoch is not None and saves.ELSEWHERE < epoch < self._claim.epoch:
-                self._others.update(_lines(self._store, key))
-                self._over.append(key)
-        for commit in commits:
-            if not any(commit.sequence in known for known in (self._mine, self._others, self._waiting)):
-                self._await(saves.of_checkpoint(commit, _meta(self._store, self._index, commit)))
-        self._looked = True
+                others.update(lines)
+                over.append(key)
+        missing = [
+            saves.of_checkpoint(commit, _meta(self._store, self._index, commit))
+            for commit in commits
+            if not any(commit.sequence in known for known in (mine, others, self._waiting))
+        ]
+        self._mine, self._others, self._over, self._looked = mine, others, over, True
+        for record in missing:
+            self._await(record)
 
     def _write(self) -> None:
         mine = dict(sorted({**self._mine, **self._waiting}.items()))
@@ -141,10 +154,8 @@ def read(store: ByteStore, index: BlobIndex, commits: Collection[Commit], epochs
     """
     own: dict[int, SaveRecord] = {}
     foreign: list[SaveRecord] = []
-    for key in store.list(saves.SAVES):
-        if saves.saves_epoch(key) is None:
-            continue
-        for record in _records(store, key):
+    for records in _listed(store).values():
+        for record in records:
             if record.sequence == 0:
                 foreign.append(record)
             elif epochs.hidden_by(record, commits) is None:
@@ -208,15 +219,38 @@ def _meta(store: ByteStore, index: BlobIndex, commit: Commit) -> Meta | None:
     return None
 
 
-def _lines(store: ByteStore, key: str) -> dict[int, bytes]:
-    return {record.sequence: seal_line(record) for record in _records(store, key)}
+def _listed(store: ByteStore) -> dict[str, list[SaveRecord]]:
+    """Return, by key, what can be read of all objects.
+
+    A writer that gathers the objects of others deletes them once it has written its own. So where one was listed and is
+    gone, its lines stand in another, which only a new listing shows.
+    """
+    found: dict[str, list[SaveRecord]] = {}
+    before: set[str] = set()
+    for _ in range(ATTEMPTS):
+        keys = {key for key in store.list(saves.SAVES) if saves.saves_epoch(key) is not None}
+        gone = False
+        for key in sorted(keys):
+            try:
+                found[key] = _records(store, key)
+            except ObjectMissing:
+                gone = True
+        if not gone or keys == before:
+            break
+        before = keys
+    return found
 
 
 def _records(store: ByteStore, key: str) -> list[SaveRecord]:
-    """Return what can be read of an object, in its order."""
+    """Return what can be read of an object, in its order.
+
+    Raises:
+        ObjectMissing: it is gone.
+        StoreError: the store failed.
+    """
     try:
         lines = store.get(key).split(b"\n")
-    except (ObjectMissing, ObjectBlocked):
+    except ObjectBlocked:
         return []
     found: list[SaveRecord] = []
     for line in filter(None, lines):

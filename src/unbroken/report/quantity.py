@@ -37,12 +37,15 @@ def seconds(value: float) -> str:
 
 
 def moment(time: float) -> str:
-    """Return a time of day in UTC.
+    """Return a time of day in UTC; of a clock that was so far off that it is no date, its number.
 
-    >>> moment(0)
-    '1970-01-01 00:00:00Z'
+    >>> moment(0), moment(1e300)
+    ('1970-01-01 00:00:00Z', '1e+300')
     """
-    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{time:g}"
 
 
 def number(value: int) -> str:

@@ -1,35 +1,33 @@
-"""What pages need beside this package: a template engine and plotly.js. Both are optional, and loaded when first used.
+"""What all pages are made with: one template engine, plotly.js, and the files of `ui/static`. The first two are optional
+libraries, loaded when first used.
 
-Invariant: where one is missing there is one clear error, with the extra that brings it. Stable: `templates`, `plotly_js`
-and `own_file`.
+Invariant: where one is missing there is one clear error, with the extra that brings it. Every text that goes into a page is
+escaped by this engine, and nowhere else. Stable: `templates`, `plotly_js`, `own_file` and `STATIC`.
+
+Not promised: that texts of runs are fit for a browser's script. None is put into one but as JSON by `charts.chart.embedded`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unbroken.errors import ConfigError
-from unbroken.report import quantity
+from unbroken.report.position import where
+from unbroken.ui.filters import FILTERS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = "unbroken.ui"
-FILTERS: dict[str, Callable[..., str]] = {
-    "size": quantity.size,
-    "seconds": quantity.seconds,
-    "moment": quantity.moment,
-    "number": quantity.number,
-}
-"""What templates may write behind a bar."""
+STATIC = resources.files(FOLDER).joinpath("static")
 
 
 @cache
 def templates() -> Environment:
-    """Return the template engine over `ui/templates`. It escapes whatever it is given, and an unknown name is an error.
+    """Return the template engine of all pages, over `ui/templates`. What a template misspells is an error, not an empty
+    place.
 
     Raises:
         ConfigError: jinja2 is not installed.
@@ -45,7 +43,11 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    engine.filters.update(FILTERS)
+    # Typed by jinja2 as what it has itself.
+    filters: dict[str, Any] = engine.filters
+    filters.update(FILTERS)
+    names: dict[str, Any] = engine.globals
+    names["where"] = where
     return engine
 
 
@@ -66,7 +68,7 @@ def plotly_js() -> str:
 @cache
 def own_file(name: str) -> str:
     """Return a file of `ui/static`, as text."""
-    return resources.files(FOLDER).joinpath("static").joinpath(name).read_text("utf-8")
+    return STATIC.joinpath(name).read_text("utf-8")
 
 
 def _missing(library: str, extra: str) -> ConfigError:

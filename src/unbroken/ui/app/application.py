@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from pathlib import Path
+from pathlib import PurePath
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
@@ -18,8 +18,8 @@ from unbroken.errors import InternalError, UnbrokenError
 from unbroken.ui.app.access import Application, Guarded
 from unbroken.ui.app.jobs import TooMany
 from unbroken.ui.app.pages import checkpoint, difference, run, runs, sessions, work
-from unbroken.ui.app.rendering import STATIC
 from unbroken.ui.app.site import Gone, Missing, Refused, Site
+from unbroken.ui.libraries import STATIC, plotly_js
 
 DAY = 86_400
 KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -118,18 +118,11 @@ def _static(request: Request, name: str) -> Response:
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, tuple[bytes, str, str]]:
-    paths = [path for path in sorted(STATIC.iterdir()) if path.suffix in KINDS]
-    found = {path.name: _file(path) for path in paths}
-    found[PLOTLY] = _file(_plotly())
+    own = [one for one in STATIC.iterdir() if PurePath(one.name).suffix in KINDS]
+    found = {one.name: _file(one.name, one.read_bytes()) for one in own}
+    found[PLOTLY] = _file(PLOTLY, plotly_js().encode())
     return found
 
 
-def _file(path: Path) -> tuple[bytes, str, str]:
-    data = path.read_bytes()
-    return data, KINDS[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-
-
-def _plotly() -> Path:
-    import plotly
-
-    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+def _file(name: str, data: bytes) -> tuple[bytes, str, str]:
+    return data, KINDS[PurePath(name).suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"'

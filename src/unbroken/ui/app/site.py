@@ -22,7 +22,7 @@ from unbroken.ui.app.access import FORM_KEY, Access
 from unbroken.ui.app.catalogue import Catalogue, Run
 from unbroken.ui.app.jobs import Jobs
 from unbroken.ui.app.looking import Looking
-from unbroken.ui.app.rendering import environment
+from unbroken.ui.libraries import templates
 
 LONGEST_FORM = 64 << 10
 
@@ -60,7 +60,7 @@ class Site:
     version: str = ""
     jobs: Jobs = field(default_factory=Jobs)
     plotly_version: str = ""
-    templates: jinja2.Environment = field(default_factory=environment)
+    templates: jinja2.Environment = field(default_factory=templates)
 
     @cached_property
     def catalogue(self) -> Catalogue:

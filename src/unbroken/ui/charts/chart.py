@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from unbroken.report.quantity import moment
 from unbroken.ui.charts.palette import DARK, GRID, MUTED, SURFACE, TEXT
 
 Spec: TypeAlias = dict[str, object]
@@ -95,18 +94,6 @@ def words(text: str) -> str:
     '&lt;b&gt;loss&lt;/b&gt;'
     """
     return html.escape(text, quote=False)
-
-
-def when(time: float) -> str:
-    """Return a moment for people; of a clock that was far off, its number.
-
-    >>> when(0.0), when(1e300)
-    ('1970-01-01 00:00:00Z', '1e+300')
-    """
-    try:
-        return moment(time)
-    except (OverflowError, ValueError, OSError):
-        return f"{time:g}"
 
 
 def embedded(data: object) -> str:

@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from unbroken.engine.duration import percent
 from unbroken.inspection.overview import SavePoint, Story
-from unbroken.report.quantity import number, seconds, size
-from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, axis, layout, thinned, when
+from unbroken.report.quantity import moment, number, seconds, size
+from unbroken.ui.charts.chart import Chart, Column, DataTable, Spec, axis, layout, thinned
 from unbroken.ui.charts.palette import BLUE, GREEN, ORANGE, VIOLET
 
 SECONDS: Mapping[float, str] = {
@@ -117,7 +117,7 @@ def sizes(story: Story) -> Chart:
             Column("new on the disk", numeric=True),
         ),
         tuple(
-            (number(p.at), when(p.time), _sized(p.bytes), _sized(p.written))
+            (number(p.at), moment(p.time), _sized(p.bytes), _sized(p.written))
             for p in drawn
         ),
         f"{number(left)} of {number(len(points))} saves are left out." if left else "",
@@ -218,7 +218,7 @@ def _large(
 def _row(point: SavePoint, share: Share | None) -> tuple[str, ...]:
     return (
         number(point.at),
-        when(point.time),
+        moment(point.time),
         _lasted(point.blocked),
         _lasted(point.durable),
         "" if share is None else f"{share.so_far:.2%}",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from unbroken.errors import ConfigError
 from unbroken.inspection.overview import Restart, SavePoint, Story
-from unbroken.report.quantity import number, seconds
+from unbroken.report.quantity import moment, number, seconds
 from unbroken.ui.charts.chart import (
     DRAWN,
     Chart,
@@ -25,7 +25,6 @@ from unbroken.ui.charts.chart import (
     axis,
     layout,
     thinned,
-    when,
     words,
 )
 from unbroken.ui.charts.palette import BLUE, GREEN, LOST, MUTED, ORANGE, VIOLET
@@ -177,7 +176,7 @@ def _line(
             texts.append("")
         xs.append(point.at)
         ys.append(values[place])
-        texts.append(words(f"saved {when(point.time)}{f': {point.reason}' if point.reason else ''}"))
+        texts.append(words(f"saved {moment(point.time)}{f': {point.reason}' if point.reason else ''}"))
         before = point
     return {
         "type": "scatter",
@@ -236,7 +235,7 @@ def told(one: Restart) -> str:
     lost = "not known" if one.steps_lost is None else number(one.steps_lost)
     return (
         f"went on at step {number(one.step)} from {one.tier}\nlast ended: {one.fault}; steps lost: {lost}\n"
-        f"recovered in {seconds(one.seconds)}, {when(one.time)}"
+        f"recovered in {seconds(one.seconds)}, {moment(one.time)}"
     )
 
 
@@ -294,7 +293,7 @@ def _table(points: Sequence[SavePoint], metrics: Sequence[str]) -> DataTable:
     )  # fmt: skip
     rows = tuple(
         (
-            number(point.at), when(point.time), point.reason, "left behind" if point.abandoned else "yes",
+            number(point.at), moment(point.time), point.reason, "left behind" if point.abandoned else "yes",
             *(f"{point.metrics[metric]:.6g}" if metric in point.metrics else "" for metric in shown),
         )
         for point in (told_of[place] for place in places)

@@ -16,8 +16,8 @@ from unbroken.inspection.makeup import makeup
 from unbroken.inspection.overview import RunOverview, overview_of
 from unbroken.inspection.target import Target
 from unbroken.repo.repository import Repository
-from unbroken.report.quantity import number
-from unbroken.ui.charts.chart import Chart, DataTable, when
+from unbroken.report.quantity import moment, number
+from unbroken.ui.charts.chart import Chart, DataTable
 from unbroken.ui.charts.costs import save_cost, sizes
 from unbroken.ui.charts.curves import reward_and_loss
 from unbroken.ui.charts.treemap import treemap
@@ -50,7 +50,7 @@ def report(target: Target, *, now: float) -> str:
         makeup=_inside(target, run),
         costs=(save_cost(run.story, run.budget), sizes(run.story)),
         version=metadata.version("unbroken"),
-        made=when(now),
+        made=moment(now),
         style=own_file("page.css"),
         scripts=scripts,
         policy=policy(scripts),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from unbroken.engine.duration import percent
 from unbroken.inspection.overview import CheckpointRow, Restart, RunOverview
 from unbroken.report.position import where
-from unbroken.report.quantity import counted, number, seconds, size
-from unbroken.ui.charts.chart import Column, DataTable, when
+from unbroken.report.quantity import counted, moment, number, seconds, size
+from unbroken.ui.charts.chart import Column, DataTable
 
 NOT_KNOWN = "not known"
 MOST_ROWS = 2000
@@ -51,7 +51,7 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
     unknown = len(cut) - len(known)
     took = [one.seconds for one in cut]
     return (
-        Fact("Newest step", "none" if newest is None else number(newest.at), "" if newest is None else when(newest.time)),
+        Fact("Newest step", "none" if newest is None else number(newest.at), "" if newest is None else moment(newest.time)),
         Fact("Saves on record", number(saved), f"{counted(kept, 'checkpoint')} kept"),
         Fact(
             "Interruptions",
@@ -145,11 +145,11 @@ def _restart(one: Restart) -> tuple[str, ...]:
         lost = "" if one.first else NOT_KNOWN if one.steps_lost is None else number(one.steps_lost)
         ended = "first start" if one.first else one.fault
         return (
-            when(one.time), "start", ended, one.tier, number(one.step), lost, seconds(one.seconds), process, why,
+            moment(one.time), "start", ended, one.tier, number(one.step), lost, seconds(one.seconds), process, why,
         )  # fmt: skip
     if one.event == "end":
-        return (when(one.time), "end", "", "", number(one.step), "", "", process, why)
-    return (when(one.time), "refused", "", "", "", "", "", process, why)
+        return (moment(one.time), "end", "", "", number(one.step), "", "", process, why)
+    return (moment(one.time), "refused", "", "", "", "", "", process, why)
 
 
 def _checkpoint(one: CheckpointRow) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _checkpoint(one: CheckpointRow) -> tuple[str, ...]:
     return (
         number(one.step),
         where(one.position, one.segment),
-        when(one.time),
+        moment(one.time),
         _sized(one.alone),
         _sized(one.shared),
         _sized(one.raw),

@@ -1,6 +1,6 @@
-"""Templates and what they may call. Every text that goes into a page is escaped here, by Jinja, and nowhere else.
+"""What templates may write behind a bar: how all pages tell sizes, times, counts and metrics.
 
-Not promised: that texts of runs are fit for a browser's script. None is ever put into one, except as JSON by `charts`.
+Invariant: what nobody knows (None) is a dash, the same in each of them.
 """
 
 from __future__ import annotations
@@ -8,44 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import jinja2
-
-from unbroken.report.position import where
 from unbroken.report.quantity import counted, moment, number, seconds, size
 
 T = TypeVar("T")
 
-FOLDER = Path(__file__).parent.parent
-TEMPLATES = FOLDER / "templates"
-STATIC = FOLDER / "static"
 NOTHING = "–"
-
-
-def environment() -> jinja2.Environment:
-    """Return the templates of the live pages. What a template misspells is an error, not an empty place."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Any] = made.filters
-    filters.update(FILTERS)
-    names: dict[str, Any] = made.globals
-    names["where"] = where
-    return made
-
-
-def told_moment(time: float) -> str:
-    """Return a time for people; of a clock that was far off, its number."""
-    try:
-        return moment(time)
-    except (OverflowError, ValueError, OSError):
-        return f"{time:g}"
 
 
 def machine_time(time: float) -> str:
@@ -79,7 +48,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "size": _known(size),
     "number": _known(number),
     "seconds": _known(seconds),
-    "moment": told_moment,
+    "moment": _known(moment),
     "machine_time": machine_time,
     "counted": counted,
     "metric": metric,

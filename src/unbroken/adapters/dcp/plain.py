@@ -43,7 +43,7 @@ def of_value(value: Any) -> Value:
     """Return the node of a plain value.
 
     >>> of_value((1, "a"))
-    Tuple(id=0, v=[1, 'a'])
+    Tuple(v=[1, 'a'], c='', a={})
     """
     if isinstance(value, float) and not math.isfinite(value):
         return Float(v=str(value))

@@ -19,6 +19,7 @@ from exactness.lost.trainings import (
     WEIGHTS,
     WORLD,
 )
+from exactness.provenance import told
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE, DATA = DOCS / "state.md", DOCS / "state.json"
@@ -55,10 +56,8 @@ def render(found: Figures) -> str:
         f"{name.upper()}: {what}, {found.steps[name]:,} steps, lost at {found.at[name]:,}"
         for name, what in found.trainings.items()
     )
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    return "\n".join(
-        [*lines, "", f"Undisturbed: {trainings}. Measured by `{found.command}` with {versions}."]
-    )
+    sources = told(found.command, " --only", found.measured)
+    return "\n".join([*lines, "", f"Undisturbed: {trainings}.", "", f"Measured by {sources}"])
 
 
 def _row(title: str, loss: Loss) -> str:

@@ -25,6 +25,7 @@ import msgspec
 import torch
 
 from exactness.lost.trainings import Told, Training
+from exactness.provenance import Provenance
 from exactness.training import leave_cold
 
 NEVER = 10**9
@@ -60,7 +61,8 @@ class Figures(msgspec.Struct, kw_only=True):
     at: dict[str, int]
     scores: dict[str, float]
     """The mean return of the test, undisturbed."""
-    versions: dict[str, str]
+    measured: dict[str, Provenance]
+    """Where the figures of each training come from: all of one training were measured together."""
     losses: list[Loss]
 
 

@@ -1,32 +1,32 @@
 """The command: `python -m exactness.peers` measures all and writes docs/comparison.json and the table of docs/comparison.md.
 
-`python -m exactness.peers dcp orbax` measures these, and leaves the other figures as they are.
+`python -m exactness.peers dcp orbax` measures these, and leaves the other figures as they are, with their own day,
+commit, machine and versions. Nothing is measured in a tree that no commit has.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
-from benchmarks.machine import commit
 from exactness.peers.trace import Place, Stage
 from exactness.peers.trainings import ALL
+from exactness.provenance import Provenance, Uncommitted, here, told
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "comparison.json"
 PAGE = ROOT / "docs" / "comparison.md"
+COMMAND = "python -m exactness.peers"
 PACKAGES = ("stable_baselines3", "ray", "lightning", "torchrl", "torch", "orbax-checkpoint", "gymnasium")
 TITLES = {
     "sb3_ppo": ("Stable-Baselines3, PPO", "`CheckpointCallback`, `PPO.load`"),
@@ -44,8 +44,26 @@ TITLES = {
 }
 
 
-UNTOLD = {"lightning_unbroken"}
-"""Where an episode is played before anything is restored, so that steps cannot be counted from outside."""
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of one training."""
+
+    resumed_at: int
+    """Steps of the environment at the checkpoint."""
+    steps: int
+    """Of the undisturbed run."""
+    first_different_step: int | None
+    """The first step after the resume that is another one, counted from 1; None: none is."""
+    weights_apart: float
+    """The largest difference of a weight at the end."""
+    equal_bits: bool
+    """Whether the weights at the end are the same, bit for bit."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the table, with where it comes from."""
+
+    figures: Figures
+    measured: Provenance
 
 
 def run(name: str, stage: Stage, folder: Path) -> None:
@@ -63,7 +81,7 @@ def run(name: str, stage: Stage, folder: Path) -> None:
         )
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str) -> Figures:
     """Return what a library brings back of one training."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -75,60 +93,64 @@ def measure(name: str) -> dict[str, Any]:
         noted = second.resumed_at
         resumed_at = int(noted.read_text()) if noted.exists() else len(expected) - len(found)
         assert resumed_at > 0, name
-        expected = expected[resumed_at:]
         one, other = np.load(whole.weights), np.load(second.weights)
-    # A run that made more or fewer steps differs where the shorter one ends.
+    return Figures(
+        resumed_at=resumed_at,
+        steps=len(expected),
+        first_different_step=first_different(expected[resumed_at:], found),
+        weights_apart=float(np.abs(one - other).max()),
+        equal_bits=bool(one.tobytes() == other.tobytes()),
+    )
+
+
+def first_different(expected: Sequence[str], found: Sequence[str]) -> int | None:
+    """Return the number of the first step that is another one, from 1; None where none is.
+
+    A run that made more or fewer steps differs where the shorter one ends.
+
+    >>> first_different("abc", "abd"), first_different("abc", "ab"), first_different("abc", "abc")
+    (3, 3, None)
+    """
     pairs = zip(expected, found, strict=False)
     first = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), None)
     if first is None and len(expected) != len(found):
-        first = min(len(expected), len(found)) + 1
-    if name in UNTOLD:
-        first = None
-    return {
-        "resumed_at": None if name in UNTOLD else resumed_at,
-        "steps": resumed_at + len(expected),
-        "first_different_step": first,
-        "weights_apart": float(np.abs(one - other).max()),
-        "equal_bits": bool(one.tobytes() == other.tobytes()),
-    }
+        return min(len(expected), len(found)) + 1
+    return first
 
 
-def row(name: str, figures: dict[str, Any]) -> str:
+def line(name: str, figures: Figures) -> str:
     """Return a line of the table."""
     training, way = TITLES[name]
-    first = figures["first_different_step"]
-    at = figures["resumed_at"]
-    step = "–" if at is None else "none" if first is None else f"{first:,}"
-    place = "–" if at is None else f"{at:,} of {figures['steps']:,}"
-    apart = "**0, every bit equal**" if figures["equal_bits"] else f"{figures['weights_apart']:.2g}"
+    first = figures.first_different_step
+    step = "none" if first is None else f"{first:,}"
+    place = f"{figures.resumed_at:,} of {figures.steps:,}"
+    apart = "**0, every bit equal**" if figures.equal_bits else f"{figures.weights_apart:.2g}"
     return f"| {training} | {way} | {place} | {step} | {apart} |"
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
+def table(rows: dict[str, Row]) -> str:
     head = "| training | saved and loaded by | at step | first step after it that differs | largest difference of a weight at the end |"
-    lines = [row(name, rows[name]) for name in TITLES if name in rows]
+    lines = [line(name, rows[name].figures) for name in TITLES if name in rows]
     return "\n".join([head, "|---|---|---:|---:|---:|", *lines])
 
 
-def measured(found: dict[str, Any]) -> str:
+def shown(rows: dict[str, Row]) -> str:
     """Return what the page shows of the figures."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    said = f"`python -m exactness.peers`, {found['date']} at commit {found['commit']}: {versions}; CPU."
-    return f"{said}\n\n{table(found['rows'])}"
+    sources = told(COMMAND, "", {name: rows[name].measured for name in TITLES if name in rows})
+    return f"{sources}\n\n{table(rows)}"
 
 
-def write(rows: dict[str, dict[str, Any]]) -> None:
+def kept() -> dict[str, Row]:
+    """Return what was measured last."""
+    return msgspec.json.decode(DATA.read_bytes(), type=dict[str, Row]) if DATA.exists() else {}
+
+
+def write(rows: dict[str, Row]) -> None:
     """Keep the figures, and put the table into the page."""
-    found: dict[str, Any] = {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "commit": commit(ROOT, "exactness"),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "rows": rows,
-    }
-    DATA.write_text(json.dumps(found, indent=1) + "\n")
+    DATA.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
     text = PAGE.read_text()
-    shown = re.compile(r"^`python -m exactness\.peers`, .*?\n\n.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
-    PAGE.write_text(shown.sub(lambda _: measured(found), text, count=1))
+    place = re.compile(r"^`python -m exactness\.peers.*?\n\n.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
+    PAGE.write_text(place.sub(lambda _: shown(rows), text, count=1))
 
 
 def main() -> None:
@@ -144,11 +166,16 @@ def main() -> None:
         ALL[name](Place(arguments.stage, arguments.folder))
         sys.stdout.flush()
         os._exit(0)  # what a framework has started ends with it
-    rows: dict[str, dict[str, Any]] = json.loads(DATA.read_text())["rows"] if DATA.exists() else {}
     for name in arguments.names or ALL:
-        rows[name] = measure(name)
-        print(row(name, rows[name]), flush=True)
-        write(rows)
+        try:
+            before = here(PACKAGES)
+            figures = measure(name)
+            if here(PACKAGES).commit != before.commit:
+                raise Uncommitted(f"{name}: the tree was changed while it was measured")
+        except Uncommitted as error:
+            parser.error(str(error))
+        print(line(name, figures), flush=True)
+        write({**kept(), name: Row(figures=figures, measured=before)})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def _sb3_unbroken(name: str, place: Place, **options: Any) -> None:
     class Die(BaseCallback):
         def _on_step(self) -> bool:
             if place.stage == "first" and self.num_timesteps == HALF + 20:
-                _die_with(place.folder / "runs" / "first" / "rl_model")
+                _die_with(place.folder / "runs" / "first" / "rl_model", HALF)
             return True
 
     algorithm: Any = getattr(stable_baselines3, name)
@@ -85,13 +86,23 @@ def _sb3_unbroken(name: str, place: Place, **options: Any) -> None:
     place.end(model.policy.parameters())
 
 
-def _die_with(run: Path) -> None:
-    """End by SIGKILL once a checkpoint of a later step than the first is committed."""
+PATIENCE, PAUSE = 120.0, 0.02
+
+
+def _die_with(run: Path, step: int) -> None:
+    """End by SIGKILL once a checkpoint of this step or a later one is committed.
+
+    Raises:
+        TimeoutError: none was committed within `PATIENCE` seconds.
+    """
     from unbroken.repo.repository import Repository
 
     repository = Repository.open(run.parent, run.name)
-    while not repository.commits()[0].step:
-        pass
+    deadline = time.monotonic() + PATIENCE
+    while repository.commits()[0].step < step:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{run}: no checkpoint of step {step} within {PATIENCE:.0f} s")
+        time.sleep(PAUSE)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -275,14 +286,16 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
     import lightning as pl
     from torch.utils.data import DataLoader, IterableDataset
 
-    from unbroken.repo.repository import Repository
-
     class Episodes(IterableDataset[Any]):
         def __init__(self, agent: Agent) -> None:
             self.agent = agent
 
         def __iter__(self) -> Iterator[Any]:
             while True:
+                # Lightning fetches its first batch before anything is restored.
+                restored = ours and place.stage == "second" and not place.resumed_at.exists()
+                if restored and self.agent.steps != place.made():
+                    place.restored(self.agent.steps)
                 self.agent.before = self.agent.steps
                 batch = episode(self.agent.env, self.agent.policy)
                 self.agent.steps += len(batch[0])
@@ -313,10 +326,7 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
 
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
             if ours and place.stage == "first" and self.global_step == EPISODES // 2 + 2:
-                repository = Repository.open(place.folder / "runs" / "first", "agent")
-                while repository.commits()[0].step < EPISODES // 2:
-                    pass
-                os.kill(os.getpid(), signal.SIGKILL)
+                _die_with(place.folder / "runs" / "first" / "agent", EPISODES // 2)
 
     seed_all()
     trainer = pl.Trainer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,15 @@ def test_the_page_shows_what_was_measured() -> None:
     assert shown == {(training.name, part) for training in TRAININGS for part in training.parts}
     assert figures.steps == {training.name: training.steps for training in TRAININGS}
     assert figures.at == {training.name: training.at for training in TRAININGS}
+
+
+def test_every_training_says_where_its_figures_come_from() -> None:
+    found = page.figures()
+    assert found.measured.keys() == {training.name for training in TRAININGS}
+    for name, source in found.measured.items():
+        assert re.fullmatch(r"[0-9a-f]{7,40}", source.commit), name
+        assert {"torch", "stable-baselines3"} <= source.versions.keys(), name
+        assert source.said in page.PAGE.read_text(encoding="utf-8"), name
 
 
 def test_each_state_of_the_table_was_measured_under_its_own_name() -> None:

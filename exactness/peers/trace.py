@@ -51,14 +51,11 @@ class Place:
         flat = [parameter.detach().numpy().ravel() for parameter in parameters]
         np.save(self.weights, np.concatenate(flat))
 
-    def restored(self, step: int) -> None:
-        """Note that only from here on the second process goes on, from `step`: what it has played so far is nothing."""
+    def restored(self, step: int, since: int) -> None:
+        """Note that the second process goes on from `step` and has made `since` steps from there; those before are nothing."""
         self.resumed_at.write_text(str(step))
-        self.steps.unlink()
-
-    def made(self) -> int:
-        """Return the number of steps that this process has made."""
-        return len(self.steps.read_text().splitlines()) if self.steps.exists() else 0
+        lines = self.steps.read_text().splitlines(keepends=True)
+        self.steps.write_text("".join(lines[len(lines) - since :]))
 
     def leave(self, step: int) -> None:
         """End the first process: it has saved what it had come to after `step` steps."""

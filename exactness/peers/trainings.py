@@ -292,10 +292,6 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
 
         def __iter__(self) -> Iterator[Any]:
             while True:
-                # Lightning fetches its first batch before anything is restored.
-                restored = ours and place.stage == "second" and not place.resumed_at.exists()
-                if restored and self.agent.steps != place.made():
-                    place.restored(self.agent.steps)
                 self.agent.before = self.agent.steps
                 batch = episode(self.agent.env, self.agent.policy)
                 self.agent.steps += len(batch[0])
@@ -325,6 +321,9 @@ def _lightning(place: Place, callbacks: list[Any], *, ours: bool = False) -> tup
                 place.leave(self.before)
 
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            if ours and place.stage == "second" and not place.resumed_at.exists():
+                # One episode was fetched before anything was restored, and one since.
+                place.restored(self.before, self.steps - self.before)
             if ours and place.stage == "first" and self.global_step == EPISODES // 2 + 2:
                 _die_with(place.folder / "runs" / "first" / "agent", EPISODES // 2)
 

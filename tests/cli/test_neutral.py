@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, Unsupport
 from unbroken.format import neutral as documents
 
 SCHEMA = Path(__file__).parents[2] / "schema/unbroken-neutral-1.json"
+KILLED = Path(__file__).parents[1] / "adapters/neutral/killed.py"
 
 
 class Statistics:
@@ -123,6 +126,19 @@ def test_an_export_takes_the_place_of_an_older_one(exported: Path, run: Path) ->
     assert [path.name for path in exported.parent.iterdir()] == ["out"]
 
 
+def test_an_older_export_is_there_until_the_new_one_is_however_the_command_is_killed(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    died = subprocess.run(
+        [sys.executable, KILLED, place], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert died.returncode == 0, died.stderr
+    found = [[int(number) for number in line.split()] for line in died.stdout.splitlines()]
+    assert all(step == row for step, row in found), "of one export, and not of two"
+    assert found[0] == [0, 0]
+    assert found[-1] == [len(found)] * 2
+    assert len({step for step, _ in found}) > 2, "some died after the new one was in its place"
+
+
 def test_a_checkpoint_without_anything_for_others_is_refused(trained: Path, tmp_path: Path) -> None:
     answer = unbroken("export", trained / "runs/tiny", "--to", "neutral", "out", cwd=tmp_path)
     assert answer.code == 2
@@ -179,6 +195,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], type[UnbrokenError], str]] = {
     "a missing key": (change("source", {}), CorruptObject, "missing required field"),
     "a path that leads out": (change("replay/0/columns/0/file", "../../etc/passwd"), CorruptObject, "regex"),
     "a file without a digest": (change("files", {}), CorruptObject, "and not its digest"),
+    "environments that are not there": (
+        change("replay/0/environments", 3),
+        CorruptObject,
+        "is not of 3 environments",
+    ),
     "rows that are not there": (change("replay/0/rows", 9), CorruptObject, "has not 9 rows"),
     "another type": (change("replay/0/columns/0/dtype", "float32"), CorruptObject, "is damaged: it holds "),
     "a missing file": (lambda at: (at / OBS).unlink(), CorruptObject, "obs.npy is missing"),

@@ -39,6 +39,7 @@ def export_neutral(target: Target, directory: Path, *, force: bool) -> tuple[Exp
     Raises:
         ConfigError: the place cannot be used, the checkpoint holds nothing to export, or a package is missing.
         CorruptObject: it is damaged.
+        NotCapturable: a tensor of it has a type for which exports have no name.
     """
     check_place(directory, force=force)
     run = target.where.rstrip("/").rpartition("/")[2]

@@ -9,7 +9,6 @@ The directory is written beside its place and renamed, so that an interrupted ex
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
@@ -24,6 +23,7 @@ from unbroken.report.arrays import Arrays, NamedArray
 from unbroken.state.nodes import Bytes, Coded, Dict, Tuple, Value
 from unbroken.state.places import visit
 from unbroken.state.snapshot import Component, Snapshot
+from unbroken.store.exchange import take_place
 
 if TYPE_CHECKING:
     from unbroken.adapters.pretrained.layout import Layout
@@ -92,7 +92,7 @@ def write_models(
         for name, model in zip(names, models.values(), strict=True):
             (beside / name).mkdir(parents=True)
             write(model, beside / name)
-        _put(beside, directory)
+        take_place(beside, directory)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return WrittenModels(
@@ -111,24 +111,6 @@ def _load(directory: Path, model: Layout) -> list[str]:
         return [f"AutoModel.from_pretrained({str(directory)!r})"]
     # Only what is tracked as `Pretrained` brings its configuration along.
     return [f"safetensors.torch.load_file({str(directory / name)!r})" for name in model.weights]
-
-
-def _put(beside: Path, directory: Path) -> None:
-    """Rename; what stood there goes only when the new one has taken its place."""
-    if not directory.exists():
-        os.rename(beside, directory)
-        return
-    old = beside.with_name(f"{beside.name}-old")
-    os.rename(directory, old)
-    try:
-        os.rename(beside, directory)
-    except OSError:
-        os.rename(old, directory)
-        raise
-    if old.is_dir():
-        shutil.rmtree(old)
-    else:
-        old.unlink()
 
 
 def _stored(component: Component) -> Iterator[tuple[str, dict[str, Value]]]:

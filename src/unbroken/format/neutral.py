@@ -314,6 +314,10 @@ def _check(document: Neutral, where: str) -> None:
         for column in replay.columns:
             if column.shape[:1] != [replay.rows]:
                 raise _damaged(where, f"the column {column.name[:40]!r} has not {replay.rows} rows")
+            if replay.environments and column.shape[1:2] != [replay.environments]:
+                raise _damaged(
+                    where, f"the column {column.name[:40]!r} is not of {replay.environments} environments"
+                )
 
 
 def _damaged(where: str, why: str) -> CorruptObject:

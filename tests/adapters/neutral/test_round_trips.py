@@ -234,25 +234,109 @@ def state(model: Any) -> dict[str, Any]:
     rows = model.replay_buffer
     return {
         **{k: v.numpy().copy() for k, v in model.policy.state_dict().items()},
-        "rows": rows.observations.copy(),
+        **{k: v.copy() for k, v in vars(rows).items() if isinstance(v, np.ndarray)},
         "pos": rows.pos,
     }
 
 
-def test_what_does_not_fit_leaves_the_model_as_it_was(tmp_path: Path) -> None:
-    model = build("DQN", vector(), ACTIONS)
-    directory = export(train(model, 30, tmp_path), tmp_path / "out")
-    wider = build("DQN", vector(4), ACTIONS)
+def standing(**settings: Any) -> Any:
+    """A model whose buffer holds rows already."""
+    model = build("DQN", settings.pop("observations", vector()), ACTIONS, **settings)
+    model.replay_buffer.observations[:], model.replay_buffer.rewards[:] = 7, 7
+    model.replay_buffer.pos = 3
+    return model
+
+
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of thirty steps of a DQN."""
+    root = tmp_path_factory.mktemp("thirty")
+    return export(train(build("DQN", vector(), ACTIONS), 30, root), root / "out")
+
+
+UNFIT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "weights": ({}, StateMismatch, r"float32\[64, 4\] in the model, float32\[64, 3\] in the export"),
+    "rows": ({"networks": {}}, StateMismatch, "obs: 4 numbers a row in the model, 3 in the export"),
+    "a part": ({"networks": {"actor": "policy"}}, ConfigError, "no part 'actor'"),
+    "a network": ({"networks": {"q_net": "net"}}, ConfigError, "no network 'net'"),
+    "a column": ({"networks": {}, "fields": {"obs": "states"}}, ConfigError, "no column 'states'"),
+}
+NO_COLUMN: dict[str, tuple[dict[str, str], type[Exception], str]] = {
+    "truncated of another size": (
+        {"truncated": "obs"}, StateMismatch, "truncated: 1 numbers a row in the model, 3 in the export",
+    ),
+    "ends of another size": ({"terminated": "obs"}, StateMismatch, "terminated or dones: 1 numbers a row"),
+    "rewards of another size": ({"rewards": "next_obs"}, StateMismatch, "rewards: 1 numbers a row"),
+    "truncated that are no flags": (
+        {"truncated": "rewards"}, StateMismatch, "truncated: numbers other than 0 and 1",
+    ),
+    "ends that are no flags": ({"dones": "actions", "terminated": "actions"}, StateMismatch, "other than 0 and 1"),
+    "a role that nobody has": ({"observations": "obs"}, ConfigError, "names 'observations', which no buffer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_does_not_fit_leaves_the_model_as_it_was(case: str, thirty: Path) -> None:
+    words, kind, message = UNFIT[case]
+    wider = standing(observations=vector(4))
     before = state(wider)
-    with pytest.raises(StateMismatch, match=r"float32\[64, 4\] in the model, float32\[64, 3\] in the export"):
-        neutral.into_sb3(directory, wider)
-    with pytest.raises(StateMismatch, match="obs: 4 numbers a row in the model, 3 in the export"):
-        neutral.into_sb3(directory, wider, networks={})
-    with pytest.raises(ConfigError, match="no part 'actor'"):
-        neutral.into_sb3(directory, wider, networks={"actor": "policy"})
-    with pytest.raises(ConfigError, match="no network 'net'"):
-        neutral.into_sb3(directory, wider, networks={"q_net": "net"})
-    with pytest.raises(ConfigError, match="no column 'states'"):
-        neutral.into_sb3(directory, wider, networks={}, fields={"obs": "states"})
-    after = state(wider)
-    assert all(np.array_equal(before[key], after[key]) for key in before)
+    with pytest.raises(kind, match=message):
+        neutral.into_sb3(thirty, wider, **words)
+    assert same([*state(wider).values()], [*before.values()])
+
+
+@pytest.mark.parametrize("case", NO_COLUMN)
+def test_a_column_that_is_not_what_it_is_named_leaves_the_model_as_it_was(case: str, thirty: Path) -> None:
+    fields, kind, message = NO_COLUMN[case]
+    model = standing()
+    before = state(model)
+    with pytest.raises(kind, match=message):
+        neutral.into_sb3(thirty, model, fields=fields)
+    assert same([*state(model).values()], [*before.values()])
+    neutral.into_sb3(thirty, model)
+    assert not same([*state(model).values()], [*before.values()])
+
+
+def test_numbers_that_a_type_cannot_hold_leave_the_model_as_it_was(tmp_path: Path) -> None:
+    class Halves(Buffer):
+        def add(self, step: int) -> None:
+            super().add(step)
+            self.states[step] += 0.5
+
+    directory = export(loop(tmp_path / "halves", 3, buffer=Halves(9)), tmp_path / "out")
+    bytes_of = gym.spaces.Box(0, 255, (3,), np.uint8)
+    model = standing(observations=bytes_of)
+    before = state(model)
+    with pytest.raises(StateMismatch, match="obs: uint8 in the model, and other numbers of float32"):
+        neutral.into_sb3(directory, model)
+    assert same([*state(model).values()], [*before.values()])
+    whole = export(loop(tmp_path / "whole", 3, buffer=Buffer(9)), tmp_path / "whole-out")
+    neutral.into_sb3(whole, model)
+    assert model.replay_buffer.observations[:3, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_rows_that_do_not_follow_one_another_are_no_rows_of_a_buffer_with_one_observation_for_two(
+    tmp_path: Path,
+) -> None:
+    one_for_two = {
+        "optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }  # fmt: skip
+    rows = export(loop(tmp_path / "runs", 21, buffer=Buffer(50)), tmp_path / "out")
+    model = build("DQN", vector(), ACTIONS, **one_for_two)
+    neutral.into_sb3(rows, model)
+    assert model.replay_buffer.observations[:22, 0, 0].tolist() == list(range(22))
+    two = standing(envs=2, **one_for_two)  # each gets every other row
+    before = state(two)
+    with pytest.raises(StateMismatch, match="next_obs: not the obs of the row after it"):
+        neutral.into_sb3(rows, two)
+    assert same([*state(two).values()], [*before.values()])
+
+
+def test_two_networks_for_one_part_are_refused(thirty: Path) -> None:
+    model = standing()
+    before = state(model)
+    with pytest.raises(ConfigError, match=r"gives weights of model\.policy\.q_net\.q_net twice"):
+        neutral.into_sb3(
+            thirty, model, networks={"q_net": "policy:q_net", "q_net.q_net": "policy:q_net_target.q_net"}
+        )
+    assert same([*state(model).values()], [*before.values()])

@@ -9,7 +9,6 @@ Not promised: durability. An export is made from a checkpoint, and can be made a
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from unbroken.errors import ConfigError, CorruptObject, NotCapturable
 from unbroken.format import neutral
 from unbroken.format.neutral import File, Neutral
+from unbroken.store.exchange import take_place
 
 _PIECE = 1 << 24
 """Bytes that are read, or rows of a column copied, at a time."""
@@ -80,9 +80,14 @@ class Contents:
 def write(contents: Contents, directory: Path, *, force: bool = False) -> Neutral:
     """Write an export beside its place and rename it, and return its document.
 
+    An older export is there until the new one stands in its place (`store/exchange.py`). What a killed export leaves is
+    a folder `.NAME-…` beside it.
+
     Raises:
         ConfigError: `directory` exists and is not to be replaced, or is no export; its parent does not exist; or
             safetensors is not installed.
+        NotCapturable: a tensor has a type for which exports have no name.
+        OSError: the disk is full, or may not be written to.
     """
     check_place(directory, force=force)
     beside = directory.with_name(f".{directory.name}-{secrets.token_hex(4)}")
@@ -96,7 +101,7 @@ def write(contents: Contents, directory: Path, *, force: bool = False) -> Neutra
         document = msgspec.structs.replace(contents.document, files=files)
         (beside / neutral.NAME).write_bytes(neutral.encode(document))
         neutral.decode((beside / neutral.NAME).read_bytes())  # what is given away can be read
-        _put(beside, directory)
+        take_place(beside, directory)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return document
@@ -200,19 +205,26 @@ def math_size(shape: list[int]) -> int:
 
 
 def _write_weights(path: Path, tensors: Mapping[str, Bits]) -> None:
-    try:
-        from unbroken.capture.torch_file import tensor_of
-    except ImportError as error:
-        raise _missing("PyTorch") from error
-    made = {}
     for name, tensor in tensors.items():
         if tensor.dtype not in _SAFETENSORS.values():
             raise NotCapturable(
                 f"{name} is of the type {tensor.dtype}, for which exports have no name.",
                 hint="Export it as .pt.",
             )
-        made[name] = tensor_of(tensor.dtype, tensor.values)
-    _package("safetensors.torch").save_file(made, path, metadata={"format": "pt"})
+    told = {"format": "pt"}
+    if not any(tensor.dtype in _BITS for tensor in tensors.values()):
+        arrays = {
+            name: np.ascontiguousarray(tensor.values).reshape(tensor.values.shape)
+            for name, tensor in tensors.items()
+        }
+        _package("safetensors.numpy").save_file(arrays, path, metadata=told)
+        return
+    try:
+        from unbroken.capture.torch_file import tensor_of
+    except ImportError as error:
+        raise _missing("PyTorch") from error
+    made = {name: tensor_of(tensor.dtype, tensor.values) for name, tensor in tensors.items()}
+    _package("safetensors.torch").save_file(made, path, metadata=told)
 
 
 def _write_column(path: Path, column: Turned) -> None:
@@ -238,21 +250,6 @@ def _digest(path: Path) -> str:
         while piece := file.read(_PIECE):
             found.update(piece)
     return found.hexdigest()
-
-
-def _put(beside: Path, directory: Path) -> None:
-    """Rename; what stood there goes only when the new one has taken its place."""
-    if not directory.exists():
-        os.rename(beside, directory)
-        return
-    old = beside.with_name(f"{beside.name}-old")
-    os.rename(directory, old)
-    try:
-        os.rename(beside, directory)
-    except OSError:
-        os.rename(old, directory)
-        raise
-    shutil.rmtree(old)
 
 
 def _package(name: str) -> Any:

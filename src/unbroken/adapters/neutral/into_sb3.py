@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unbroken.adapters.neutral.reading import Export, Normalizer, Replay, load
+from unbroken.adapters.neutral.reading import Export, Normalizer, load
+from unbroken.adapters.neutral.rows import Rows
 from unbroken.errors import ConfigError, StateMismatch
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ def into_sb3(
     Statistics of observations and rewards go into the `VecNormalize` around `model.env`, if there is one.
 
     Raises:
-        ConfigError: the directory holds no export, or a name is not there.
-        StateMismatch: a shape does not fit. The model is as it was.
+        ConfigError: the directory holds no export, a name is not there or meant twice, or SB3 is not installed.
+        StateMismatch: a shape, a type or an order of rows does not fit. The model is as it was.
         CorruptObject: a file is not what was written.
+        UnsupportedFormat: a newer Unbroken wrote the export.
     """
     try:
         import_module("stable_baselines3")
@@ -111,6 +112,10 @@ def _weights(
                 hint=f"Its parts are: {', '.join(sorted({n.rpartition('.')[0] for n in own}))}.",
             )
         prefix = f"{part}." if part else ""
+        if made.keys() & expected.keys():
+            raise ConfigError(
+                f"networks= gives weights of model.policy.{part} twice.", hint="Name each part once."
+            )
         made.update(_matched(expected, tensors, prefix, source))
         report.carried.append(f"{len(expected)} tensors of {source} -> model.policy{prefix and '.' + part}")
     untouched = sorted({name.partition(".")[0] for name in own.keys() - made.keys()})
@@ -190,7 +195,7 @@ def _replay(
     if source.record.order != "oldest-first":
         report.left.append("the replay buffer: which of its rows is the oldest is not known")
         return []
-    rows = _Rows(source, fields, buffer)
+    rows = Rows(source, fields, buffer)
     report.carried.append(
         f"{rows.kept} of {rows.steps} steps of {rows.environments} environments -> model.replay_buffer"
         if rows.kept < rows.steps
@@ -201,108 +206,6 @@ def _replay(
             f"the {rows.dropped} oldest transitions: {rows.environments} environments take rows together"
         )
     return [rows.fill]
-
-
-class _Rows:
-    """The rows of an export as a buffer of SB3 takes them: one step of all its environments at a time."""
-
-    def __init__(self, source: Replay, fields: Mapping[str, str], buffer: Any) -> None:
-        self._buffer = buffer
-        self._source = source
-        self.environments = int(buffer.n_envs)
-        given = max(1, source.record.environments)
-        self._flat = given != self.environments
-        transitions = len(source) * given
-        self.steps, self.dropped = divmod(transitions, self.environments) if self._flat else (len(source), 0)
-        self._inner = 1 if source.record.environments else 0
-        self.kept = min(self.steps, int(buffer.buffer_size))
-        self._fields = fields
-        names = set(source)
-        keys = list(buffer.observations) if isinstance(buffer.observations, dict) else [""]
-        self._obs = {key: self._column("obs", key) for key in keys}
-        self._next_obs = {key: self._column("next_obs", key) for key in keys}
-        self._actions = self._column("actions")
-        self._rewards = self._column("rewards")
-        self._terminated, self._truncated = self._ends(names)
-        self._check()
-
-    def _column(self, role: str, key: str = "") -> NDArray[Any]:
-        name = self._fields.get(role, role)
-        return self._source[f"{name}.{key}" if key else name]
-
-    def _ends(self, names: set[str]) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return the columns that say that an episode has ended, and that it has run out of time."""
-        truncated = self._fields.get("truncated", "truncated")
-        late = self._source[truncated] if truncated in names or "truncated" in self._fields else None
-        for role in ("terminated", "dones"):
-            name = self._fields.get(role, role)
-            if role in self._fields or name in names:
-                column = self._source[name]
-                return column, late
-        raise ConfigError(
-            "The buffer has no column that says where episodes end.", hint="Name it: fields={'dones': …}."
-        )
-
-    def _check(self) -> None:
-        buffer = self._buffer
-        shapes: dict[str, tuple[NDArray[Any], int]] = {
-            "actions": (self._actions, int(np.prod(buffer.actions.shape[2:]))),
-            "rewards": (self._rewards, 1),
-            "ends": (self._terminated, 1),
-        }
-        for key in self._obs:
-            size = int(np.prod(buffer.observations[key].shape[2:] if key else buffer.observations.shape[2:]))
-            shapes[f"obs {key}".strip()] = (self._obs[key], size)
-            shapes[f"next_obs {key}".strip()] = (self._next_obs[key], size)
-        wrong = [
-            f"{name}: {size} numbers a row in the model, {int(np.prod(column.shape[1 + self._inner :]))} in the export"
-            for name, (column, size) in shapes.items()
-            if int(np.prod(column.shape[1 + self._inner :])) != size
-        ]
-        if wrong:
-            raise StateMismatch(
-                "The replay buffer does not fit the model. The model is as it was.",
-                hint="Build the model on environments with the same spaces.",
-                differences=wrong,
-            )
-
-    def fill(self) -> None:
-        """Put the rows into the buffer, as its own `add` does it."""
-        buffer, record = self._buffer, self._source.record
-        buffer.reset()
-        if not self._flat and record.capacity == buffer.buffer_size and record.rows >= record.capacity - 1:
-            # Rows lie where they lay: the same generator draws the same ones.
-            buffer.pos = (record.position + record.capacity - record.rows) % record.capacity
-        for step in range(self.steps - self.kept, self.steps):
-            late = None if self._truncated is None else self._at(self._truncated, step, ()).astype(bool)
-            ended = self._at(self._terminated, step, ()).astype(bool)
-            buffer.add(
-                self._observation(self._obs, step),
-                self._observation(self._next_obs, step),
-                self._at(self._actions, step, tuple(buffer.actions.shape[2:])),
-                self._at(self._rewards, step, ()),
-                ended if late is None else ended | late,
-                [
-                    {"TimeLimit.truncated": bool(late[i]) if late is not None else False}
-                    for i in range(self.environments)
-                ],
-            )
-
-    def _observation(self, columns: Mapping[str, NDArray[Any]], step: int) -> Any:
-        held = self._buffer.observations
-        found = {
-            key: self._at(column, step, tuple((held[key] if key else held).shape[2:]))
-            for key, column in columns.items()
-        }
-        return found if isinstance(held, dict) else found[""]
-
-    def _at(self, column: NDArray[Any], step: int, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return what a column holds for one step of all environments of the model."""
-        if not self._flat:
-            return np.array(column[step]).reshape(self.environments, *shape)
-        first = self.dropped + step * self.environments
-        rows = column.reshape(-1, *column.shape[1 + self._inner :])
-        return np.array(rows[first : first + self.environments]).reshape(self.environments, *shape)
 
 
 def _statistics(export: Export, model: BaseAlgorithm, report: Carried) -> list[Write]:
@@ -316,8 +219,8 @@ def _statistics(export: Export, model: BaseAlgorithm, report: Carried) -> list[W
     writes: list[Write] = []
     for (role, key), one in found.items():
         held: Any = getattr(outer, "obs_rms" if role == "observation" else "ret_rms", None)
-        if isinstance(held, dict):
-            held = held.get(key)
+        if isinstance(held, dict) or key:
+            held = held.get(key) if isinstance(held, dict) else None
         if held is None or np.shape(held.mean) != one.mean.shape:
             if held is None:
                 report.left.append(f"statistics {one.record.name}: VecNormalize keeps none there")

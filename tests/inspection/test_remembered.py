@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tests.repo.states import meta, snapshot, tokens
 from unbroken.errors import InternalError, ObjectMissing
-from unbroken.inspection.remembered import LARGEST, SECONDS, Memory, Remembered
+from unbroken.inspection.remembered import ENTRY, LARGEST, SECONDS, Memory, Remembered
 from unbroken.repo.repository import Repository
 from unbroken.store.memory import MemoryStore
 
@@ -79,7 +81,7 @@ def test_damage_beside_a_checkpoint_is_seen_after_a_while() -> None:
 
 
 def test_memory_is_bounded_and_the_oldest_goes() -> None:
-    store, memory = Counting(), Memory(most=250)
+    store, memory = Counting(), Memory(most=2 * (ENTRY + 101) + 49)
     for n in range(5):
         store.put(f"commits/{n:010d}.json", b"x" * 100)
     looking = Remembered(store, "place", memory)
@@ -144,3 +146,21 @@ def test_it_lists_as_the_store_does() -> None:
     assert looking.size(key) == store.size(key) == len(looking.get(key))
     assert looking.get_range(key, 1, 5) == store.get(key)[1:6]
     assert looking.on_disk() is None
+
+
+def test_memory_is_bounded_whatever_is_kept_in_it() -> None:
+    """Of empty objects, too: their keys, and what keeping one takes, count."""
+    most = 1 << 20
+    run = b"r" * 32
+    tracemalloc.start()
+    try:
+        memory = Memory(most=most)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(20_000):
+            memory.keep(run, f"steps/step_{number:012d}/meta.json", b"")
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 1.5 * most
+    assert memory.get(run, f"steps/step_{19_999:012d}/meta.json") == b""
+    assert memory.get(run, f"steps/step_{0:012d}/meta.json") is None

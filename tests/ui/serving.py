@@ -31,6 +31,10 @@ class Pages:
         self._transport = ASGITransport(app=application(site), client=peer, raise_app_exceptions=False)
         self._host = host
 
+    def client(self) -> AsyncClient:
+        """Return who asks, for use in a loop."""
+        return AsyncClient(transport=self._transport, base_url=f"http://{self._host}")
+
     def ask(
         self,
         method: str,
@@ -40,7 +44,7 @@ class Pages:
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         async def once() -> httpx.Response:
-            async with AsyncClient(transport=self._transport, base_url=f"http://{self._host}") as client:
+            async with self.client() as client:
                 body = None if fields is None else urlencode(fields).encode()
                 return await client.request(method, path, content=body, headers=dict(headers or {}))
 

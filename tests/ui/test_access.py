@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from tests.ui.serving import ELSEWHERE, PORT, Pages, site_over, words
@@ -76,6 +80,49 @@ def test_on_this_machine_ones_own_processes_need_no_token(mine: Pages) -> None:
 def test_another_user_of_this_machine_needs_it(tmp_path: Path, owner: int | None) -> None:
     with site_over(tmp_path, access=rules(owner=owner)) as site:
         assert Pages(site).get("/").status_code == 401
+
+
+def test_of_users_only_ones_own_needs_no_token_not_even_the_one_who_may_do_everything(tmp_path: Path) -> None:
+    access = Access("127.0.0.1", PORT, owner=lambda peer, port: 0, user=1000)
+    with site_over(tmp_path, access=access) as site:
+        assert Pages(site).get("/").status_code == 401
+
+
+def test_others_are_served_while_the_kernel_is_asked_whose_connection_it_is(tmp_path: Path) -> None:
+    asked, served = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def owner(peer: tuple[str, int], port: int) -> int:
+        asked.set()
+        waited.append(served.wait(60))
+        return os.geteuid()
+
+    with site_over(tmp_path, access=Access("127.0.0.1", PORT, owner=owner)) as site:
+        pages = Pages(site)
+
+        async def both() -> list[int]:
+            statuses: list[int] = []
+
+            async def ask(**headers: str) -> None:
+                async with pages.client() as client:
+                    statuses.append((await client.get("/static/icon.svg", headers=headers)).status_code)
+                served.set()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await anyio.to_thread.run_sync(asked.wait, 60)
+                group.start_soon(partial(ask, authorization=f"Bearer {site.access.token}"))
+            return statuses
+
+        assert anyio.run(both) == [200, 200]
+    assert waited == [True]
+
+
+def test_the_head_of_a_page_is_that_of_the_page_without_its_body(mine: Pages) -> None:
+    for path in ("/", "/nothing", "/static/page.css"):
+        head, whole = mine.ask("HEAD", path), mine.get(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        assert head.headers == whole.headers
 
 
 def test_from_another_machine_it_is_needed_whoever_asks(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +98,30 @@ def test_checkpoints_are_paged_and_found_by_their_step(pages: Pages) -> None:
     assert "1–50 of 60 checkpoints" in words(found)
     assert "?step=60%2C000&page=2" in links(found)
     assert "No checkpoint is at or before this step" in words(pages.get("/runs/many?step=1"))
+
+
+def test_a_curve_comes_with_one_metric_and_every_other_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    names = [f"metric {number:02d}" for number in range(40)]
+    with Repository.open(tmp_path, "wide", create=True).writer() as writer:
+        for step in (1, 2, 3):
+            metrics = {name: float(100 * number + step) for number, name in enumerate(names)}
+            writer.write(snapshot(step=step), meta(step, metrics={"reward": step / 8, **metrics}))
+    with site_over(tmp_path) as site:
+        pages = Pages(site)
+
+        def lines(path: str) -> list[list[float]]:
+            text = pages.get(path).text.partition('data-chart="reward"')[2]
+            data = json.loads(text.partition('application/json">')[2].partition("</script>")[0])
+            assert [choice["name"] for choice in data["choices"]] == ["reward", *names]
+            return [trace["y"] for trace in data["figure"]["data"] if trace["y"]]
+
+        assert lines("/runs/wide") == [[1 / 8, 2 / 8, 3 / 8]]
+        assert lines("/runs/wide?reward=metric+07") == [[701.0, 702.0, 703.0]]
+        assert lines("/runs/wide?reward=nothing+like+it") == [[1 / 8, 2 / 8, 3 / 8]]
+        table = next(
+            link for link in links(pages.get("/runs/wide?reward=metric+07")) if "/data/reward" in link
+        )
+        assert re.search(r"counts metric 07 .* yes 703 ", words(pages.get(table)))
 
 
 def test_what_a_chart_shows_is_there_as_a_table(pages: Pages) -> None:
@@ -251,7 +277,7 @@ def test_a_checkpoint_that_its_run_deletes_meanwhile_is_no_error(own: Path) -> N
         _prune(own, keep_last=2)
         for page in ("", "/component?name=training_state", "/makeup", "/sessions"):
             answer = pages.get(f"/runs/killed/checkpoints/{oldest}{page}")
-            assert answer.status_code == 200
+            assert answer.status_code == 410
             assert "is not there any more" in words(answer)
         said = words(pages.get("/runs/killed"))
         assert "checkpoints 2 of 11 saves on record" in said

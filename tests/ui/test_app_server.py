@@ -50,7 +50,10 @@ def serving(root: Path, *options: str) -> Generator[tuple[subprocess.Popen[str],
         server.communicate()
 
 
-def test_the_printed_address_leads_to_the_runs_and_sigint_ends_in_order(root: Path) -> None:
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_the_printed_address_leads_to_the_runs_and_a_signal_ends_in_order(
+    root: Path, ends: signal.Signals
+) -> None:
     with serving(root) as (server, address), httpx.Client(timeout=30) as client:
         base = address.partition("/?")[0]
         first = client.get(address)
@@ -58,11 +61,13 @@ def test_the_printed_address_leads_to_the_runs_and_sigint_ends_in_order(root: Pa
         assert "dqn" in client.get(base + first.headers["location"]).text
         # This very user on this very machine needs no token: the kernel says whose connection it is.
         with httpx.Client(timeout=30) as another:
-            assert another.get(f"{base}/runs/dqn").status_code == 200
+            page, head = another.get(f"{base}/runs/dqn"), another.head(f"{base}/runs/dqn")
+            assert (page.status_code, head.status_code, head.content) == (200, 200, b"")
+            assert head.headers["content-length"] == str(len(page.content))
             assert another.get(f"{base}/", headers={"host": "evil.example"}).status_code == 421
         assert server.stdout is not None
         assert "nothing is changed" in server.stdout.readline()
-        server.send_signal(signal.SIGINT)
+        server.send_signal(ends)
         _, err = server.communicate(timeout=30)
         assert (server.returncode, err) == (0, "")
 

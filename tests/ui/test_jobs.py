@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from unbroken.errors import ConfigError, StoreUnavailable
+from unbroken.errors import ConfigError, InternalError, StoreUnavailable
 from unbroken.inspection.watched import PIECE, Watched
 from unbroken.store.memory import MemoryStore
+from unbroken.ui.app.bugs import HINT
 from unbroken.ui.app.jobs import KEPT, WAITING, Cancelled, Job, Jobs, TooMany
 
 PATIENCE = 30.0
@@ -105,17 +106,24 @@ def test_work_that_was_stopped_before_it_began_never_begins(jobs: Jobs) -> None:
             "Try again; what was committed before is intact.",
         ),
         (PermissionError(13, "Permission denied", "/a/b"), "/a/b: Permission denied.", ""),
-        (ValueError("x"), "A bug in Unbroken: ValueError: x.", "Please report it with the traceback."),
+        (ValueError("x"), "A bug in Unbroken: ValueError: x.", HINT),
+        (InternalError("This cannot be."), "This cannot be.", HINT),
     ],
-    ids=["ours", "the store's", "the system's", "a bug"],
+    ids=["ours", "the store's", "the system's", "a bug", "a bug that says so"],
 )
-def test_what_goes_wrong_is_told(jobs: Jobs, error: Exception, problem: str, hint: str) -> None:
+def test_what_goes_wrong_is_told_and_a_bug_with_its_traceback(
+    jobs: Jobs, error: Exception, problem: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def work(job: Job) -> None:
         raise error
 
     job = jobs.start("verify", "run", "Verify", work)
     assert job.wait(PATIENCE)
     assert (job.state, job.problem, job.hint) == ("failed", problem, hint)
+    if hint == HINT:
+        assert "in work\n    raise error\n" in caplog.text
+    else:
+        assert caplog.text == ""
 
 
 def test_no_more_is_taken_on_than_can_be_waited_for(jobs: Jobs) -> None:

@@ -8,14 +8,13 @@ import typer
 
 from unbroken.cli.guard import EXIT_NO, EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.inspection.pruned import Pruned, planned
+from unbroken.inspection.pruned import Pruned, carried_out, planned
 from unbroken.inspection.target import open_run, run_named
-from unbroken.repo.pruning import check_idle, plan_prune, retention_now
+from unbroken.repo.pruning import check_idle, plan_prune
 from unbroken.repo.usage import sizes_of
 from unbroken.report.pruning import plan_tables
 from unbroken.report.quantity import counted, size
 from unbroken.report.table import Table
-from unbroken.store.base import ByteStore
 
 
 def prune(
@@ -56,22 +55,7 @@ def prune(
         return EXIT_OK
     if not take_over:
         check_idle(store, repository.job, otherwise="add --take-over")
-    before = _on_disk(store)
-    with repository.writer() as writer:
-        retention = None if keep_last is None else retention_now(store, repository.commits(), keep_last)
-        collected, compacted = writer.prune(retention)
-    result = Pruned(
-        run,
-        dry_run=False,
-        busy="",
-        dropped=tuple(c.step for c in retention.dropped) if retention else (),
-        deleted=collected.keys,
-        rewritten=tuple(compacted.packs),
-        spared=collected.spared,
-        freed=before - _on_disk(store),
-        damaged=tuple(compacted.faults),
-        missing_room=compacted.missing_room,
-    )
+    result = carried_out(run, repository, keep_last=keep_last)
     show(*tables, "", *_told(result), data=result, json=json)
     return EXIT_NO if result.damaged or result.missing_room else EXIT_OK
 
@@ -86,7 +70,3 @@ def _told(result: Pruned) -> list[Table | str]:
             f"Packs that are partly dead stay: to rewrite the next, {size(result.missing_room)} must be free first."
         )
     return lines
-
-
-def _on_disk(store: ByteStore) -> int:
-    return sum(sizes_of(store).values())

@@ -182,6 +182,34 @@ class Story:
         """The names of all metrics that a save has recorded, sorted."""
         return tuple(sorted({name for point in self.points for name in point.metrics}))
 
+    @property
+    def gist(self) -> Gist:
+        """What of it says how the run stands."""
+        backwards = self.restarts[::-1]
+        times = [point.time for point in self.points]
+        return Gist(
+            newest=next((point for point in reversed(self.points) if not point.abandoned), None),
+            last=next((one for one in backwards if one.event != "refused"), None),
+            refused=next((one for one in backwards if one.event == "refused"), None),
+            last_save=max(times, default=float("-inf")),
+            longest=max((after - before for before, after in pairwise(times)), default=0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """As much of a story as says how a run stands, however long the story is."""
+
+    newest: SavePoint | None
+    """Of those that count."""
+    last: Restart | None
+    """The last start or end."""
+    refused: Restart | None
+    last_save: float
+    """Since 1970-01-01 UTC; minus infinity: none is known."""
+    longest: float
+    """Seconds between two saves, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOverview:
@@ -227,7 +255,7 @@ def overview_of(run: Target | Repository, *, now: float, here: Process | None = 
     # Before its story: what is saved meanwhile may be a point without a row, but no row lacks its point.
     listed = checkpoints(repository)
     story = story_of(repository)
-    standing = standing_of(repository, story, now=now, here=here)
+    standing = standing_of(repository, story.gist, now=now, here=here)
     cost = cost_of(repository)
     return RunOverview(
         name=repository.job,
@@ -258,11 +286,11 @@ def story_of(repository: Repository) -> Story:
     return Story(points, restarts, lost)
 
 
-def standing_of(repository: Repository, story: Story, *, now: float, here: Process | None = None) -> Standing:
+def standing_of(repository: Repository, gist: Gist, *, now: float, here: Process | None = None) -> Standing:
     """Return how a run stands."""
     here = here or current()
     lease = read_lease(repository.store)
-    newest = next((point for point in reversed(story.points) if not point.abandoned), None)
+    newest = gist.newest
     ended = newest is not None and newest.position == "end"
     if lease is not None:
         owner = named_in(lease)
@@ -270,7 +298,7 @@ def standing_of(repository: Repository, story: Story, *, now: float, here: Proce
         if alive:
             return Standing("running", f"{owner} works on it", str(owner))
         if alive is None:
-            return _unseen(lease, story, owner, now=now)
+            return _unseen(lease, gist, owner, now=now)
         if newest is None:
             return Standing("crashed", f"{owner} is gone, and had saved nothing", str(owner))
         if ended:
@@ -278,9 +306,8 @@ def standing_of(repository: Repository, story: Story, *, now: float, here: Proce
         companion = await_companion(repository.store, patience=0.0, here=here)
         more = f", and {companion} still writes its last checkpoint" if companion is not None else ""
         return Standing("crashed", f"{owner} is gone without closing the run{more}", str(owner))
-    last = next((one for one in reversed(story.restarts) if one.event != "refused"), None)
+    last, refused = gist.last, gist.refused
     if newest is None:
-        refused = next((one for one in reversed(story.restarts) if one.event == "refused"), None)
         why = f"a start was refused: {'; '.join(refused.reasons)}" if refused else "nothing was saved yet"
         return Standing("empty", why, refused.process if refused else "")
     process = last.process if last is not None else ""
@@ -445,12 +472,10 @@ def _lost(record: HistoryRecord) -> int | None:
     return None if record.steps_lost < 0 else record.steps_lost
 
 
-def _unseen(lease: Lease, story: Story, owner: Process, *, now: float) -> Standing:
+def _unseen(lease: Lease, gist: Gist, owner: Process, *, now: float) -> Standing:
     """Tell a process that cannot be seen from here by its signs of life."""
-    times = [point.time for point in story.points]
-    gaps = [after - before for before, after in pairwise(times)]
-    silence = now - max([lease.time, *times])
-    patience = max(PATIENCE, GAPS * max(gaps, default=0.0))
+    silence = now - max(lease.time, gist.last_save)
+    patience = max(PATIENCE, GAPS * gist.longest)
     if silence <= patience:
         return Standing(
             "running", f"{owner} holds it, and has saved of late; it cannot be seen from here", str(owner)

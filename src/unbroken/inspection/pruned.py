@@ -1,13 +1,16 @@
-"""What pruning a run has done, or would do."""
+"""What pruning a run would do, and has done: the plan told for a machine, and the one place that carries it out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from unbroken.format.records import Commit
 from unbroken.repo.collect import Spared
 from unbroken.repo.fault import ObjectFault
-from unbroken.repo.pruning import PrunePlan
+from unbroken.repo.pruning import PrunePlan, retention_now
+from unbroken.repo.repository import Repository
+from unbroken.repo.usage import sizes_of
 from unbroken.report.pruning import freed_by
 
 
@@ -39,4 +42,40 @@ def planned(run: str, plan: PrunePlan, size_of: Callable[[str], int]) -> Pruned:
         rewritten=plan.compaction.packs,
         spared=plan.collection.spared,
         freed=freed_by(plan, size_of),
+    )
+
+
+def carried_out(
+    run: str,
+    repository: Repository,
+    *,
+    keep_last: int | None,
+    agreed: Callable[[Sequence[Commit]], None] = lambda _: None,
+) -> Pruned:
+    """Prune a run: keep `keep_last` checkpoints (None: all), and delete what is dead.
+
+    `agreed` is called with the checkpoints that there are once the run is taken and nobody else can change it any more. What
+    it raises goes on to the caller, and nothing was deleted.
+
+    Raises:
+        RunBusy: a process of this machine works on the run.
+        StoreError: the store failed; every checkpoint that counts is whole.
+    """
+    before = sum(sizes_of(repository.store).values())
+    with repository.writer() as writer:
+        commits = repository.commits()
+        agreed(commits)
+        retention = None if keep_last is None else retention_now(repository.store, commits, keep_last)
+        collected, compacted = writer.prune(retention)
+    return Pruned(
+        run,
+        dry_run=False,
+        busy="",
+        dropped=tuple(c.step for c in retention.dropped) if retention else (),
+        deleted=collected.keys,
+        rewritten=tuple(compacted.packs),
+        spared=collected.spared,
+        freed=before - sum(sizes_of(repository.store).values()),
+        damaged=tuple(compacted.faults),
+        missing_room=compacted.missing_room,
     )

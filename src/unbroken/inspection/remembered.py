@@ -5,13 +5,15 @@ change once they are there: commit records, epochs, what lies beside a checkpoin
 long as the first epoch of the run, which is never deleted, is still the same one: a run that was deleted and begun anew
 under its name has another.
 
-Invariants: whatever is asked of this store, the run is as it was; and memory holds at most `MOST` bytes of all runs.
+Invariants: whatever is asked of this store, the run is as it was; and memory holds at most `MOST` bytes of all runs, with
+their keys and what keeping each takes: so their number is bounded, too.
 Not promised: that damage which comes after an object was read is seen at once; what lies beside a checkpoint is read anew
 after `SECONDS`. `verify` reads past this.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -28,6 +30,8 @@ from unbroken.store.base import ByteStore, Names, SupportsLocalPath, children, r
 
 MOST = 64 << 20
 """Bytes of memory for objects."""
+ENTRY = 400
+"""Bytes that keeping one takes beside its key and the object itself."""
 LARGEST = 1 << 20
 """A larger object is not kept."""
 SECONDS = 60.0
@@ -45,14 +49,14 @@ class Memory:
 
     most: int = MOST
     clock: Callable[[], float] = time.monotonic
-    _kept: OrderedDict[tuple[str, str], tuple[float, bytes]] = field(
-        default_factory=OrderedDict[tuple[str, str], "tuple[float, bytes]"]
+    _kept: OrderedDict[tuple[bytes, str], tuple[float, bytes]] = field(
+        default_factory=OrderedDict[tuple[bytes, str], "tuple[float, bytes]"]
     )
     _size: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, run: str, key: str) -> bytes | None:
-        """Return what is kept of an object."""
+    def get(self, run: bytes, key: str) -> bytes | None:
+        """Return what is kept of an object of a run, which is named by a digest."""
         with self._lock:
             found = self._kept.get((run, key))
             if found is None:
@@ -60,23 +64,27 @@ class Memory:
             until, data = found
             if until < self.clock():
                 del self._kept[run, key]
-                self._size -= len(data)
+                self._size -= _weight(key, data)
                 return None
             self._kept.move_to_end((run, key))
             return data
 
-    def keep(self, run: str, key: str, data: bytes) -> None:
+    def keep(self, run: bytes, key: str, data: bytes) -> None:
         """Keep an object; what was not asked for longest makes room."""
         if len(data) > LARGEST:
             return
         until = float("inf") if key.startswith(FOR_GOOD) else self.clock() + SECONDS
         with self._lock:
             before = self._kept.pop((run, key), None)
-            self._size += len(data) - (0 if before is None else len(before[1]))
+            self._size += _weight(key, data) - (0 if before is None else _weight(key, before[1]))
             self._kept[run, key] = until, data
             while self._size > self.most:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._size -= len(gone)
+                (_, name), (_, gone) = self._kept.popitem(last=False)
+                self._size -= _weight(name, gone)
+
+
+def _weight(key: str, data: bytes) -> int:
+    return ENTRY + len(key) + len(data)
 
 
 class Remembered:
@@ -85,7 +93,10 @@ class Remembered:
     def __init__(self, inner: ByteStore, place: str, memory: Memory) -> None:
         self._inner = inner
         self._memory = memory
-        self._run = f"{place}\0{self._first_epoch().hex()}"
+        # A digest: what is kept of each object has it as a part of its key.
+        self._run = hashlib.sha256(
+            place.encode("utf-8", "surrogateescape") + b"\0" + self._first_epoch()
+        ).digest()
 
     def _first_epoch(self) -> bytes:
         for key in self._inner.list(layout.EPOCHS)[:1]:

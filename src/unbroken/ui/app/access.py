@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode
 
+from anyio import to_thread
+
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Message: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
@@ -49,7 +51,8 @@ HEADERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules of one server. `hosts` are further names that it may be asked by, and `key` goes into every form."""
+    """The rules of one server. `hosts` are further names that it may be asked by, `form_key` goes into every form, and `user`
+    is the one whose own connections need no token."""
 
     host: str
     port: int
@@ -58,6 +61,7 @@ class Access:
     hosts: frozenset[str] = frozenset()
     owner: Callable[[tuple[str, int], int], int | None] | None = None
     """Says which user is at the other end of a connection; `owner_of` if it is not given."""
+    user: int = field(default_factory=os.geteuid)
 
     @property
     def is_local(self) -> bool:
@@ -99,18 +103,24 @@ class Access:
         """Whether this is the token."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def admits(self, scope: Scope, headers: Mapping[str, str]) -> bool:
-        """Whether whoever asks is known, without the token in the address."""
+    def is_shown(self, headers: Mapping[str, str]) -> bool:
+        """Whether whoever asks shows the token, as a program or as a browser does."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.knows(bearer.strip()):
             return True
-        if self.knows(_cookies(headers.get("cookie", "")).get(self.cookie, "")):
-            return True
+        return self.knows(_cookies(headers.get("cookie", "")).get(self.cookie, ""))
+
+    async def is_own(self, scope: Scope) -> bool:
+        """Whether the connection is one of this very user on this very machine.
+
+        Asked in a thread: the kernel writes down all connections of the machine to answer it, and others are served meanwhile.
+        Asked at each request: the same port may be another user's with the next connection.
+        """
         peer = scope.get("client")
         if not self.is_local or not peer or not is_loopback(str(peer[0])):
             return False
-        owner = self.owner or owner_of
-        return owner((str(peer[0]), int(peer[1])), self.port) in (os.geteuid(), 0)
+        asked = self.owner or owner_of
+        return await to_thread.run_sync(asked, (str(peer[0]), int(peer[1])), self.port) == self.user
 
 
 class Guarded:
@@ -139,16 +149,25 @@ class Guarded:
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
 
-        answer = self._answer(scope)
+        async def without_body(message: Message) -> None:
+            await with_headers(
+                {**message, "body": b""} if message["type"] == "http.response.body" else message
+            )
+
+        answer = await self._answer(scope)
         if answer is None:
-            await self._app(scope, receive, with_headers)
+            if scope["method"] == "HEAD":
+                # What a page would be, and nothing of it: no page has to know that.
+                await self._app({**scope, "method": "GET"}, receive, without_body)
+            else:
+                await self._app(scope, receive, with_headers)
             return
         status, headers, body = answer
         start: Message = {"type": "http.response.start", "status": status, "headers": headers}
         await with_headers(start)
         await with_headers({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    def _answer(self, scope: Scope) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+    async def _answer(self, scope: Scope) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
         """Return an answer that stands in for a page's; None where the page is to answer."""
         access = self._access
         headers = _headers(scope)
@@ -172,7 +191,7 @@ class Guarded:
                 place = "/"
             cookie = f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict"
             return 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
-        if not access.admits(scope, headers):
+        if not access.is_shown(headers) and not await access.is_own(scope):
             return self._refused(
                 401,
                 "These pages need the token of their server.",

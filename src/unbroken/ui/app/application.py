@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from unbroken.errors import InternalError, UnbrokenError
 from unbroken.ui.app.access import Application, Guarded
+from unbroken.ui.app.bugs import HINT, as_told
 from unbroken.ui.app.jobs import TooMany
 from unbroken.ui.app.pages import checkpoint, difference, run, runs, sessions, work
 from unbroken.ui.app.site import Gone, Missing, Refused, Site
@@ -45,7 +46,7 @@ def application(site: Site) -> Application:
     app.state.site = site
     for part in (runs, run, checkpoint, difference, sessions, work):
         app.include_router(part.routes(site))
-    app.add_api_route("/static/{name}", _static, methods=["GET", "HEAD"])
+    app.add_api_route("/static/{name}", _static)
     _tell_errors(app, site)
 
     def refuse(status: int, message: str, hint: str) -> bytes:
@@ -67,7 +68,7 @@ def _tell_errors(app: FastAPI, site: Site) -> None:
     def gone(request: Request, error: Exception) -> Response:
         assert isinstance(error, Gone)
         about = {"run": error.run, "address": f"/runs/{quote(error.run.address)}", "sequence": error.sequence}
-        return site.page(request, "gone.html", title="Deleted by its run", about=about)
+        return site.page(request, "gone.html", title="Deleted by its run", about=about, status=410)
 
     def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)
@@ -80,6 +81,8 @@ def _tell_errors(app: FastAPI, site: Site) -> None:
         )  # fmt: skip
 
     def ours(request: Request, error: Exception) -> Response:
+        if isinstance(error, UnbrokenError):
+            error = as_told(error, f"{request.url.path} could not be shown.")
         assert isinstance(error, (UnbrokenError, OSError))
         return site.problem(request, error)
 
@@ -90,8 +93,9 @@ def _tell_errors(app: FastAPI, site: Site) -> None:
         return missing(request, error)
 
     def bug(request: Request, error: Exception) -> Response:
-        told = InternalError(f"A bug in Unbroken: {type(error).__name__}: {error}.")
-        return site.told(request, told.message, told.hint, status=500)
+        # Whoever serves the application raises it once more, and writes down its traceback: not twice.
+        told = InternalError(f"A bug in Unbroken: {type(error).__name__}: {error}.", hint=HINT)
+        return site.problem(request, told)
 
     handlers: dict[type[Exception], Callable[[Request, Exception], Response]] = {
         Missing: missing, Gone: gone, Refused: refused, TooMany: busy, UnbrokenError: ours, OSError: ours,

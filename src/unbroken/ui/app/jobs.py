@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from unbroken.errors import InternalError, UnbrokenError
+from unbroken.errors import UnbrokenError
+from unbroken.ui.app.bugs import as_told
 
 TOGETHER = 2
 KEPT = 50
@@ -32,7 +33,7 @@ class Cancelled(BaseException):
 
 
 class TooMany(Exception):
-    """No more work is taken on for now."""
+    """No more work is taken on for now. An answer to who asks, and no error of a run: it stands outside of `UnbrokenError`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -172,15 +173,19 @@ class Jobs:
         except Cancelled:
             job.state = "cancelled"
         except UnbrokenError as error:
-            job.problem, job.hint, job.state = _whole(error), error.hint, "failed"
+            _failed(job, error)
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             job.problem, job.state = f"{place}{error.strerror or error}.", "failed"
         except Exception as error:  # noqa: BLE001 - a thread that dies in silence would leave a page that waits for ever
-            bug = InternalError(f"A bug in Unbroken: {type(error).__name__}: {error}.")
-            job.problem, job.hint, job.state = bug.message, bug.hint, "failed"
+            _failed(job, error)
         finally:
             job.end(self._clock())
+
+
+def _failed(job: Job, error: Exception) -> None:
+    told = as_told(error, f"{job.title}: this work could not be done.")
+    job.problem, job.hint, job.state = _whole(told), told.hint, "failed"
 
 
 def _whole(error: UnbrokenError) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import metadata
+from types import FrameType
 
 import uvicorn
 
@@ -57,12 +59,32 @@ def serve(
         )  # fmt: skip
         for line in greeting(access, root, allow_write=allow_write):
             tell(line)
-        with suppress(
-            KeyboardInterrupt
-        ):  # it has ended in order by then, and sends itself the signal once more
+        with ended_by_signals():
             server.run(sockets=[listening])
     finally:
         listening.close()
+
+
+class _Ended(BaseException):
+    """A signal has asked for the end."""
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None, None, None]:
+    """Take SIGINT and SIGTERM as the wish to end, which is no failure: what serves ends in order, and then sends itself the
+    signal that it has had once more."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        raise _Ended
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _Ended:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def greeting(access: Access, root: str, *, allow_write: bool) -> list[str]:

@@ -14,7 +14,14 @@ import jinja2
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    ObjectMissing,
+    RunBusy,
+    StoreUnavailable,
+    UnbrokenError,
+)
 from unbroken.format.records import Commit
 from unbroken.inspection.target import Target
 from unbroken.repo.repository import Repository
@@ -25,6 +32,10 @@ from unbroken.ui.app.looking import Looking
 from unbroken.ui.libraries import templates
 
 LONGEST_FORM = 64 << 10
+
+
+# The three below are answers on their way to the page that gives them, and never leave the server. They stand outside of
+# `UnbrokenError`, so that nothing that catches errors of a run on the way takes one for such.
 
 
 class Missing(Exception):
@@ -123,14 +134,14 @@ class Site:
         )
         return HTMLResponse(text, status_code=status, headers={"etag": tag} if tag else None)
 
-    def problem(self, request: Request, error: UnbrokenError | OSError, *, status: int = 200) -> Response:
+    def problem(self, request: Request, error: UnbrokenError | OSError) -> Response:
         """Return the page of something that cannot be shown."""
         if isinstance(error, UnbrokenError):
             message = str(error).removesuffix(error.hint).rstrip()
             hint = error.hint
         else:
             message, hint = f"{error.strerror or error}.", ""
-        return self.told(request, message, hint, status=status)
+        return self.told(request, message, hint, status=status_of(error))
 
     def told(
         self, request: Request, message: str, hint: str = "", *, title: str = "Not shown", status: int = 200
@@ -138,6 +149,18 @@ class Site:
         """Return a page that says one sentence."""
         about = {"message": message, "hint": hint}
         return self.page(request, "problem.html", title=title, about=about, status=status)
+
+
+def status_of(error: Exception) -> int:
+    """Return what a program is told of an error that keeps a page from being shown.
+
+    >>> status_of(StoreUnavailable("")), status_of(RunBusy("")), status_of(OSError(5, "")), status_of(ConfigError(""))
+    (503, 409, 500, 400)
+    """
+    return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
+
+
+STATUSES: Mapping[type[Exception], int] = {StoreUnavailable: 503, RunBusy: 409, ConfigError: 400}
 
 
 @dataclass(frozen=True)

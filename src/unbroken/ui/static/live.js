@@ -6,6 +6,7 @@
   const state = document.getElementById("live-state");
   let tag = "";
   let failures = 0;
+  let asked = 0;
 
   // What a person has done to an element is not undone by the server.
   const THEIRS = new Set(["open", "checked", "selected", "title", "data-theme"]);
@@ -43,7 +44,6 @@
     if (from.isEqualNode(to)) return;
     attributes(from, to);
     if (from.matches("input, textarea")) return;
-    if (from.nodeName === "TIME") delete from.dataset.told;
     let at = from.firstChild;
     for (const wanted of [...to.childNodes]) {
       let found = at;
@@ -89,23 +89,27 @@
   function tell(words) { const said = words && `· ${words}`; if (state && state.textContent !== said) state.textContent = said; }
 
   async function look() {
+    const mine = ++asked;
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
-      failures = 0;
-      tell("up to date");
+      const text = answer.status === 304 ? "" : await answer.text();
+      if (mine !== asked) return; // something newer was asked for meanwhile
+      failures = answer.status < 500 ? 0 : failures + 1;
+      tell(answer.ok || answer.status === 304 ? "up to date" : `the server answers ${answer.status}`);
       if (answer.status === 304) return;
-      if (answer.status === 200) {
-        tag = answer.headers.get("ETag") || "";
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const there = page.getElementById("main");
-        if (!there) return;
-        morph(main, there);
-        if (globalThis.UnbrokenCharts) UnbrokenCharts.drawAll(main);
-        document.title = page.title;
-        tellTimes();
-      }
+      tag = answer.headers.get("ETag") || "";
+      const page = new DOMParser().parseFromString(text, "text/html");
+      const there = page.getElementById("main");
+      if (!there) return;
+      const live = main.dataset.live;
+      morph(main, there);
+      if (!answer.ok && live) main.dataset.live = live; // what cannot be shown now may be shown again
+      if (globalThis.UnbrokenCharts) UnbrokenCharts.drawAll(main);
+      document.title = page.title;
+      tellTimes();
     } catch {
+      if (mine !== asked) return;
       failures += 1;
       tell("the server does not answer");
     }
@@ -129,6 +133,16 @@
     if (at >= 0) ticked.splice(at, 1);
     if (box.checked) ticked.push(box);
     while (ticked.length > 2) ticked.shift().checked = false;
+  });
+
+  // A chart comes with one metric. Another is a page of another address: that is asked for, and asked for again from then on.
+  document.addEventListener("unbroken:choice", (event) => {
+    const there = new URL(location.href);
+    const name = event.target.dataset.chart;
+    if (there.searchParams.get(name) === event.detail.metric) return; // on its way, or not there any more
+    there.searchParams.set(name, event.detail.metric);
+    history.replaceState(null, "", there);
+    look();
   });
 
   tellTimes();

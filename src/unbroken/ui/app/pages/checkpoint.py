@@ -17,7 +17,7 @@ from unbroken.repo.usage import CheckpointCost
 from unbroken.report.tree import Leaf, leaves
 from unbroken.state.parts import split_name
 from unbroken.state.snapshot import Component
-from unbroken.ui.app.looking import Kept
+from unbroken.ui.app.kept import Kept
 from unbroken.ui.app.pages.run import cost_in
 from unbroken.ui.app.pages.work import MEASURE
 from unbroken.ui.app.paging import page_number, paged

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -12,35 +13,55 @@ from unbroken.inspection.listing import listed
 from unbroken.inspection.overview import Restart, Story, budget_of, checkpoint_rows
 from unbroken.repo.usage import RunCost
 from unbroken.ui.app.jobs import Job
-from unbroken.ui.app.looking import Kept, Look
+from unbroken.ui.app.kept import Kept
+from unbroken.ui.app.looking import Look
 from unbroken.ui.app.pages.work import MEASURE
 from unbroken.ui.app.paging import page_number, paged
-from unbroken.ui.app.site import Missing, Site, whole
+from unbroken.ui.app.site import Missing, Opened, Site, link, whole
 from unbroken.ui.charts.chart import Chart
 from unbroken.ui.charts.costs import save_cost, sizes
-from unbroken.ui.charts.curves import reward_and_loss
+from unbroken.ui.charts.curves import CURVES, curve
 
 CHECKPOINTS = 50
 RESTARTS = 20
 ROWS = 100
 """On a page."""
 JOBS = 5
-CHARTS = 16
-"""So many runs' charts are kept."""
+CHARTS = 64
+"""So many charts are kept."""
+BUDGETS = 64
+COSTS: Mapping[str, Callable[[Story, float | None], Chart]] = {
+    "cost": save_cost,
+    "sizes": lambda story, _: sizes(story),
+}
 
 
 def routes(site: Site) -> APIRouter:
     """Return the page of a run."""
     router = APIRouter()
-    charts: Kept[tuple[Chart, ...]] = Kept(CHARTS)
-    budgets: Kept[float | None] = Kept(CHARTS)
+    charts: Kept[Chart] = Kept(CHARTS)
+    budgets: Kept[float | None] = Kept(BUDGETS)
+
+    def budget_in(opened: Opened, look: Look) -> float | None:
+        return budgets.get(opened.run.where, lambda: budget_of(opened.repository), version=look.moment)
+
+    def chart_of(opened: Opened, look: Look, name: str, metric: str | None) -> Chart:
+        """Return a chart of a run; of a curve one metric, the usual one where none of this name is known."""
+        story = look.story
+        chosen = metric if metric in story.metrics else None
+
+        def draw() -> Chart:
+            if name in CURVES:
+                return curve(story, name, metric=chosen, most=1)
+            return COSTS[name](story, budget_in(opened, look))
+
+        return charts.get((opened.run.where, name, chosen), draw, version=look.moment)
 
     @router.get("/runs/{address}")
     def run(request: Request, address: str) -> Response:
         opened = site.opened(address)
         look = site.looking.look(opened.run, opened.repository)
         standing = site.looking.standing(opened.repository, look)
-        budget = budgets.get(look.moment, lambda: budget_of(opened.repository))
         asked = request.query_params
         commits = found(look.commits, asked.get("step", ""))
         page = paged(commits, page_number(asked.get("page", "1")), size=CHECKPOINTS, query=asked)
@@ -65,8 +86,10 @@ def routes(site: Site) -> APIRouter:
             "look": look,
             "standing": standing,
             "newest": newest(look),
-            "budget": budget,
-            "charts": charts.get(look.moment, lambda: drawn(look.story, budget)),
+            "budget": budget_in(opened, look),
+            "curves": [chart_of(opened, look, name, asked.get(name)) for name in CURVES],
+            "costs": [chart_of(opened, look, name, None) for name in COSTS],
+            "table_of": partial(table_of, opened, asked),
             "page": page,
             "rows": rows,
             "points": {point.sequence: point for point in look.story.points if point.sequence},
@@ -83,11 +106,10 @@ def routes(site: Site) -> APIRouter:
     def data(request: Request, address: str, name: str) -> Response:
         opened = site.opened(address)
         look = site.looking.look(opened.run, opened.repository)
-        every = charts.get(look.moment, lambda: drawn(look.story, budget_of(opened.repository)))
-        chart = next((chart for chart in every if chart.name == name), None)
-        if chart is None:
+        if name not in CURVES and name not in COSTS:
             raise Missing
         asked = request.query_params
+        chart = chart_of(opened, look, name, asked.get("metric"))
         page = paged(chart.table.rows[::-1], page_number(asked.get("page", "1")), size=ROWS, query=asked)
         about = {"opened": opened, "chart": chart, "page": page}
         return site.page(request, "data.html", title=f"{chart.title} of {opened.run.name}", about=about)
@@ -95,9 +117,11 @@ def routes(site: Site) -> APIRouter:
     return router
 
 
-def drawn(story: Story, budget: float | None) -> tuple[Chart, ...]:
-    """Return the charts of a run."""
-    return (*reward_and_loss(story), save_cost(story, budget), sizes(story))
+def table_of(opened: Opened, asked: Mapping[str, str], chart: Chart) -> str:
+    """Return where a chart of a run's page stands as a table."""
+    return link(
+        f"{opened.address}/data/{chart.name}", metric=asked.get(chart.name) if chart.choices else None
+    )
 
 
 def found(commits: Sequence[Commit], text: str) -> Sequence[Commit]:

@@ -22,7 +22,7 @@ ORDERS: dict[str, Callable[[Glance], object]] = {
     "name": lambda glance: glance.run.name,
     "last save": lambda glance: -_last_save(glance),
     "step": lambda glance: -_newest_step(glance),
-    "size": lambda glance: -((glance.look.on_disk or 0) if glance.look else 0),
+    "size": lambda glance: -((glance.brief.on_disk or 0) if glance.brief else 0),
 }
 
 
@@ -50,12 +50,12 @@ def routes(site: Site) -> APIRouter:
             )
         version = (
             len(found),
-            [(one.run.address, one.standing, one.problem, one.look and one.look.on_disk, _last_save(one)) for one in page.items],
+            [(one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in page.items],
             page.number, page.total,
         )  # fmt: skip
         about = {
             "page": page, "all": len(found), "words": words, "state": state, "states": STATES, "order": order,
-            "orders": list(ORDERS), "pending": any(one.look is None and not one.problem for one in page.items),
+            "orders": list(ORDERS), "pending": any(one.is_pending for one in page.items),
         }  # fmt: skip
         return site.page(request, "runs.html", title="Runs", about=about, version=version)
 
@@ -67,10 +67,9 @@ def _state(glance: Glance) -> str:
 
 
 def _last_save(glance: Glance) -> float:
-    points = glance.look.story.points if glance.look is not None else ()
-    return points[-1].time if points else 0.0
+    return (glance.brief.last_save or 0.0) if glance.brief is not None else 0.0
 
 
 def _newest_step(glance: Glance) -> int:
-    commits = glance.look.commits if glance.look is not None else ()
-    return commits[0].step if commits else -1
+    step = glance.brief.newest_step if glance.brief is not None else None
+    return -1 if step is None else step

@@ -20,7 +20,7 @@ from unbroken.errors import CorruptObject
 from unbroken.format.records import Commit
 from unbroken.report.gym import facts_of
 from unbroken.state.parts import split_name
-from unbroken.ui.app.looking import Kept
+from unbroken.ui.app.kept import Kept
 from unbroken.ui.app.paging import page_number, paged
 from unbroken.ui.app.site import Missing, Opened, Site
 

@@ -16,11 +16,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from unbroken.errors import ConfigError
-from unbroken.inspection.pruned import Pruned, planned
+from unbroken.format.records import Commit
+from unbroken.inspection.pruned import Pruned, carried_out, planned
 from unbroken.inspection.target import Target, open_run
 from unbroken.inspection.verification import Verification, verified
 from unbroken.inspection.watched import Watched
-from unbroken.repo.pruning import check_idle, plan_prune, retention_now
+from unbroken.repo.pruning import check_idle, plan_prune
 from unbroken.repo.repository import Repository
 from unbroken.repo.usage import measure, sizes_of
 from unbroken.report.pruning import plan_tables
@@ -237,21 +238,9 @@ def _prune(run: Run, keep_last: int | None, name: str, job: Job) -> Pruned:
         raise changed
     check_idle(store, repository.job, otherwise="use the command, with --take-over")
     job.look()
-    before = sum(sizes_of(store).values())
-    with repository.writer() as writer:
-        if tuple(commit.sequence for commit in repository.commits()) != shown.sequences:
+
+    def agreed(commits: Sequence[Commit]) -> None:
+        if tuple(commit.sequence for commit in commits) != shown.sequences:
             raise changed  # before the run was ours, somebody has saved in it
-        retention = None if keep_last is None else retention_now(store, repository.commits(), keep_last)
-        collected, compacted = writer.prune(retention)
-    return Pruned(
-        run.where,
-        dry_run=False,
-        busy="",
-        dropped=tuple(c.step for c in retention.dropped) if retention else (),
-        deleted=collected.keys,
-        rewritten=tuple(compacted.packs),
-        spared=collected.spared,
-        freed=before - sum(sizes_of(store).values()),
-        damaged=tuple(compacted.faults),
-        missing_room=compacted.missing_room,
-    )
+
+    return carried_out(run.where, repository, keep_last=keep_last, agreed=agreed)

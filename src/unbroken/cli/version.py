@@ -21,6 +21,9 @@ OPTIONAL = (
 )  # fmt: skip
 """What it works with where it is there."""
 
+PART: Mapping[str, str] = {"mlflow": "mlflow-skinny"}
+"""Distribution -> a part of it that is enough: where the part is there, it is not missing."""
+
 
 def installed(names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the version of each distribution, None where it is not installed."""
@@ -33,7 +36,9 @@ def words() -> str:
         f"{platform.python_implementation()}, {platform.system()} {platform.release()} {platform.machine()}"
     )
     found = {**installed(NEEDED), **installed(OPTIONAL)}
-    missing = [name for name, version in found.items() if version is None]
+    missing = [
+        name for name, version in found.items() if version is None and not found.get(PART.get(name, ""))
+    ]
     return "\n".join(
         [
             f"unbroken {_version('unbroken') or 'that is not installed'}",

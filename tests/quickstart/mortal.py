@@ -13,10 +13,13 @@ import random
 import runpy
 import signal
 import sys
+import time
 from typing import Any
 
 from unbroken.engine import engine
 from unbroken.engine.progress import Progress
+
+PATIENCE = 60.0
 
 
 class Deadly(Progress):
@@ -28,7 +31,13 @@ class Deadly(Progress):
 
     def step(self, step: int) -> None:
         super().step(step)
-        if 0 <= self.kill_at <= step and self._committed > 0:
+        if not 0 <= self.kill_at <= step:
+            return
+        # The writer may be behind: a program that ended before it would not have been killed.
+        deadline = time.monotonic() + PATIENCE
+        while not self._committed and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self._committed:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,135 +1,132 @@
 """Every public name says what it is: what it does, which errors it raises, and in which unit a number is.
 
-What a docstring says of shapes and of where a method comes from is pinned for those that have any.
+The source is read, so that no framework has to be imported, and a face whose library is missing is looked at as well. What a
+docstring says of shapes and of where a method comes from is pinned for those that have any.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
 import re
-import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from docsite import api
+from tests.docs import sources
+from tests.docs.sources import Public, public
 from tests.pages import ROOT
 from unbroken import errors
 from unbroken.engine.settings import Settings
 
-NEEDS = {
-    "unbroken.sb3": "stable_baselines3", "unbroken.rllib": "ray", "unbroken.tune": "ray", "unbroken.ray_train": "ray",
-    "unbroken.lightning": "lightning", "unbroken.dcp": "torch", "unbroken.pretrained": "safetensors",
-    "unbroken.neutral": "safetensors",
-}  # fmt: skip
-"""Faces that need a library."""
-ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} - {"InternalError"}
+ERRORS: dict[str, type[BaseException]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.UnbrokenError) and name != "InternalError"
+}
 SETTINGS = set(inspect.signature(Settings).parameters)
 """Their units stand at `Settings`."""
 SECONDS = re.compile(r"(?:^|_)(?:seconds|timeout|patience|grace|window)$")
-
-
-@dataclass(frozen=True)
-class Public:
-    """Something that a person can call, with all that is said of it."""
-
-    name: str
-    function: Callable[..., Any]
-    said: str
-    own: str
-    """What its own docstring says."""
-
-
-def names_of(face: str) -> dict[str, Any]:
-    """Return the public names of a face that are defined in this package."""
-    if face in NEEDS:
-        pytest.importorskip(NEEDS[face])
-    found = {
-        name: getattr(importlib.import_module(home.rpartition(".")[0]), home.rpartition(".")[2])
-        for name, home in api.gathered(face).items()
-    }
-    return {name: value for name, value in found.items() if inspect.isclass(value) or callable(value)}
-
-
-def callables_of(name: str, value: Any) -> Iterator[Public]:
-    """Return a public name and its public methods and properties, as far as they are ours."""
-    about = inspect.getdoc(value) or ""
-    if not inspect.isclass(value):
-        yield Public(name, value, about, about)
-        return
-    made = vars(value).get("__init__") or vars(value).get("__post_init__")
-    if inspect.isfunction(made):
-        yield Public(f"{name}()", made, f"{about} {made.__doc__ or ''}", about)
-    for member, kept in inspect.getmembers_static(value):
-        owner = next((base for base in value.__mro__ if member in vars(base)), value)
-        inner: Any = kept.fget if isinstance(kept, property) else getattr(kept, "__func__", kept)
-        if (
-            member.startswith("_")
-            or not owner.__module__.startswith("unbroken")
-            or not inspect.isfunction(inner)
-        ):
-            continue
-        own = inspect.getdoc(getattr(value, member)) or inner.__doc__ or ""
-        yield Public(f"{name}.{member}", inner, f"{own} {about}", own)
-
-
 FACES = api.faces()
+
+
+def untold(one: Public) -> list[str]:
+    """Return the errors of ours that it raises and that the docstring does not say it raises, it or a base of it."""
+    _, said, raises = one.own.partition("Raise")
+    return [
+        name
+        for name in sorted(one.raised & ERRORS.keys())
+        if not said
+        or not any(
+            re.search(rf"\b{kind.__name__}\b", raises) for kind in ERRORS[name].__mro__ if kind is not object
+        )
+    ]
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_every_public_name_and_method_says_what_it_is(face: str) -> None:
+    assert [name for name, said, _ in public(face) if not said] == []
     silent = [
         one.name
-        for name, value in names_of(face).items()
-        for one in callables_of(name, value)
-        if not one.own and not one.name.rpartition(".")[2].startswith("test_")  # a test's name says it
+        for _, _, all_of_it in public(face)
+        for one in all_of_it
+        if not one.own.strip()
+        and not one.name.rpartition(".")[2].startswith("test_")  # a test's name says it
     ]
     assert silent == []
-    for name, value in names_of(face).items():
-        assert value.__doc__, name
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_every_error_that_a_public_function_raises_itself_is_in_its_docstring(face: str) -> None:
-    untold = [
-        f"{one.name}: {error}"
-        for name, value in names_of(face).items()
-        for one in callables_of(name, value)
-        for error in sorted(raised_by(one.function))
-        if error not in one.said
-    ]
-    assert untold == []
-
-
-def raised_by(function: Callable[..., Any]) -> set[str]:
-    """Return the errors of ours that the body of a function raises."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError):  # made by a decorator: there is no text
-        return set()
-    return {
-        node.exc.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Raise)
-        and isinstance(node.exc, ast.Call)
-        and isinstance(node.exc.func, ast.Name)
-    } & ERRORS
+def test_every_error_that_is_raised_is_said_to_be_raised(face: str) -> None:
+    found = {one.name: untold(one) for _, _, all_of_it in public(face) for one in all_of_it}
+    assert {name: missing for name, missing in found.items() if missing} == {}
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_what_is_a_time_says_that_it_is_in_seconds(face: str) -> None:
-    untold = [
+    found = [
         f"{one.name}: {parameter}"
-        for name, value in names_of(face).items()
-        for one in callables_of(name, value)
-        for parameter in inspect.signature(one.function).parameters
-        if SECONDS.search(parameter) and parameter not in SETTINGS and "second" not in one.said.lower()
+        for _, _, all_of_it in public(face)
+        for one in all_of_it
+        for parameter, below in one.parameters.items()
+        if SECONDS.search(parameter)
+        and parameter not in SETTINGS
+        and "second" not in f"{one.own} {one.about} {below}".lower()
     ]
-    assert untold == []
+    assert found == []
+
+
+SHOWN = '''
+class Box:
+    """A box. ConfigError is what a wrong size leads to."""
+
+    def open(self, timeout: float) -> None:
+        """Open it."""
+        self._pry()
+
+    def close(self) -> None:
+        """Close it.
+
+        Raises:
+            CorruptObject: it is broken.
+        """
+        if self.size:
+            raise ConfigError("no")
+        raise CorruptObject("no")
+
+    def _pry(self) -> None:
+        raise ConfigError("no")
+'''
+
+
+def test_an_error_that_only_the_class_names_or_a_private_method_raises_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "unbroken"
+    package.mkdir()
+    (package / "boxes.py").write_text(SHOWN)
+    (package / "box.py").write_text('from unbroken.boxes import Box as Box\n\n__all__ = ["Box"]\n')
+    monkeypatch.setattr(api, "SOURCE", package)
+    sources.module.cache_clear()
+    ((name, said, (opening, closing)),) = public("unbroken.box")
+    sources.module.cache_clear()
+    assert (name, said.partition(".")[0]) == ("Box", "A box")
+    assert (opening.name, closing.name) == ("Box.open", "Box.close")
+    assert untold(opening) == ["ConfigError"]
+    assert untold(closing) == ["ConfigError"]
+    assert list(opening.parameters) == ["self", "timeout"]
+
+
+def test_the_classes_and_functions_of_every_face_are_found() -> None:
+    for face in FACES:
+        found = {name for name, _, _ in public(face)}
+        written = api.gathered(face)
+        capitals = {name for name in written if not name.isupper() and name not in VALUES}
+        assert capitals <= found, face
+
+
+VALUES = {"__version__"}
+"""Public names that stand for a value."""
 
 
 def test_settings_that_are_times_or_sizes_say_their_unit() -> None:

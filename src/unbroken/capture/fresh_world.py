@@ -27,6 +27,9 @@ class FreshWorld(gymnasium.Wrapper[Any, Any, Any, Any]):
     Raises ConfigError for other environments: those of Gymnasium need no such wrapper.
 
     Not promised: a `reset` that is called on an environment inside, past the wrapper.
+
+    Raises:
+        ConfigError: it is another environment than BipedalWalker.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

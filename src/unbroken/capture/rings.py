@@ -47,6 +47,9 @@ class Ring:
     may change at any time (priorities): they are captured whole. `method` is the one that adds rows; calls
     of it are watched.
 
+    Raises:
+        ConfigError: arrays, or what tells how many rows were added, are missing or not of the kind that is wanted.
+
     >>> Ring(("obs", "act"), position="ptr", size="size").size
     'size'
     """

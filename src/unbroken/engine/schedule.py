@@ -43,6 +43,9 @@ class Every:
 
     Raises ConfigError if no interval is given, or one is zero, negative or not a number.
 
+    Raises:
+        ConfigError: no interval is named, or one is no number, not above zero, or no share of the time.
+
     >>> Every(steps=1000, max_loss="5min")
     Every(steps=1000, seconds=None, episodes=None, max_loss=300.0, max_overhead=None)
     """
@@ -69,7 +72,11 @@ class Every:
 
     @classmethod
     def of(cls, interval: Every | int | str) -> Every:
-        """Return `interval`, for a plain number that many steps, for a text what it says (`parse`)."""
+        """Return `interval`, for a plain number that many steps, for a text what it says (`parse`).
+
+        Raises:
+            ConfigError: it is no interval.
+        """
         if isinstance(interval, str):
             return cls.parse(interval)
         return interval if isinstance(interval, cls) else cls(steps=_number(interval))

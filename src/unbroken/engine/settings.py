@@ -71,6 +71,9 @@ class Settings:
     `job` names the run below `root`; left empty it is taken from the last part of `root`, and stays
     the same when `UNBROKEN_ROOT` moves the root elsewhere.
 
+    Raises:
+        ConfigError: a setting is of another kind or beyond its bounds; the message names it.
+
     >>> Settings(root="runs/dqn").job
     'dqn'
     """
@@ -212,12 +215,20 @@ class Settings:
 
     @property
     def best_by(self) -> Best | None:
-        """`best`, as a metric whatever was given."""
+        """`best`, as a metric whatever was given.
+
+        Raises:
+            ConfigError: it names no metric.
+        """
         return _checked_best(self.best)
 
     @property
     def metrics(self) -> Monitoring | None:
-        """`monitoring`, as places whatever was given."""
+        """`monitoring`, as places whatever was given.
+
+        Raises:
+            ConfigError: it names no place.
+        """
         return _checked_monitoring(self.monitoring)
 
     @property

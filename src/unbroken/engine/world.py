@@ -32,6 +32,9 @@ class World:
     `agree` gives on every rank the answer of rank 0; each must call it equally often (a broadcast of a process
     group). One that says yes where any rank does (a reduction) lets a signal to any rank save and end all. Without it ranks can only save at steps that all can tell by themselves: `Every(steps=…)`.
 
+    Raises:
+        ConfigError: rank and size contradict each other, or `replicated` names no components that all ranks can have.
+
     >>> World(rank=1, size=4).is_coordinator
     False
     """

@@ -24,7 +24,11 @@ _ORDER = {"start": 0, "step": 1, "end": 2}
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Keep the commit whose `metric` is largest (`mode="max"`) or smallest."""
+    """Keep the commit whose `metric` is largest (`mode="max"`) or smallest.
+
+    Raises:
+        ConfigError: there is no metric, or the mode is neither.
+    """
 
     metric: str
     mode: Literal["max", "min"] = "max"

@@ -87,6 +87,7 @@ class StoreSuite(ABC):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> ByteStore:
+        """The empty store that each test begins with."""
         return self.make_store(tmp_path)
 
     def test_empty_store_lists_nothing(self, store: ByteStore) -> None:

@@ -205,7 +205,11 @@ class StorageReader(_StorageReader):
         return replace(plan, storage_data=_Seen(opened.commit.sequence, opened.commit.manifest_digest))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Check that all ranks load the same checkpoint. On the coordinator only."""
+        """Check that all ranks load the same checkpoint. On the coordinator only.
+
+        Raises:
+            ConfigError: they do not, since one was committed or dropped meanwhile.
+        """
         seen = {plan.storage_data for plan in plans}
         if len(seen) > 1:
             raise ConfigError(
@@ -215,7 +219,13 @@ class StorageReader(_StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Bring what was read to where the planner wants it."""
+        """Bring what was read to where the planner wants it.
+
+        Raises:
+            ConfigError: a tensor has another shape than what was saved.
+            CorruptObject: what is needed lies outside of what was saved.
+            Untrusted: parts are pickled, and nobody whom this start trusts has signed them.
+        """
         opened = self._checkpoint()
         self._check_trust(opened, plan)
         opened.fetch(plan)  # a planner may have changed its mind since

@@ -95,7 +95,11 @@ class StorageWriter(_StorageWriter):
             self.step = step_of(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: FBT001
-        """Check what this save is of."""
+        """Check what this save is of.
+
+        Raises:
+            ConfigError: it has no step, or there are no collectives by which ranks know of each other.
+        """
         self._ticket = None
         if not kwargs.get("use_collectives", True):
             raise ConfigError(
@@ -110,7 +114,11 @@ class StorageWriter(_StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Take the run, and give every rank its ticket. On the coordinator only."""
+        """Take the run, and give every rank its ticket. On the coordinator only.
+
+        Raises:
+            ConfigError: the checkpoint has no step.
+        """
         for plan in plans:
             check_usable(plan)
         run = holding.hold(self.settings)
@@ -120,7 +128,11 @@ class StorageWriter(_StorageWriter):
         return [replace(plan, storage_data=ticket) for plan, ticket in zip(plans, tickets, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what this rank has, durably. The last result is its record, for the coordinator."""
+        """Write what this rank has, durably. The last result is its record, for the coordinator.
+
+        Raises:
+            ConfigError: this rank finds another run than the coordinator.
+        """
         ticket = ticket_of(plan)
         writer = self._part_writer(ticket)
         if ticket.base is not None:
@@ -147,6 +159,7 @@ class StorageWriter(_StorageWriter):
         """Commit what all ranks have written. On the coordinator only.
 
         Raises:
+            ConfigError: the checkpoint has no step, or this rank finds another run.
             SaveFailed: the run was given back before the save was over.
         """
         ticket, run = self._ticket, holding.held(self.settings)

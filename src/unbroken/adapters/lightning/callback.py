@@ -92,6 +92,11 @@ class CheckpointCallback(Callback):
         return self._session.report if self._session is not None else None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Take the trainer, before anything is fetched. Lightning calls this and all hooks below.
+
+        Raises:
+            ConfigError: the trainer has two of these callbacks.
+        """
         self._session = None
         if stage != "fit":
             return
@@ -111,15 +116,18 @@ class CheckpointCallback(Callback):
         self._session = Session(trainer, self, self._settings, self._meeting)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Prepare what has to be there before any data is fetched."""
         if self._session is not None:
             # Before any data is fetched: the first episodes begin under the eyes of what records them.
             self._session.prepare()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Open the run; what it holds is restored where the first epoch begins."""
         if self._session is not None:
             self._session.open()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Let go of the run; after SIGTERM, save first."""
         if self._session is None:
             return
         if isinstance(exception, SIGTERMException):
@@ -128,6 +136,7 @@ class CheckpointCallback(Callback):
             self._session.abandoned(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Let go of the run, if training has ended otherwise."""
         if stage == "fit" and self._session is not None:
             self._session.abandoned(None)
 

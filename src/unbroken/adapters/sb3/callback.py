@@ -64,6 +64,9 @@ class CheckpointCallback(BaseCallback):
 
     Raises ConfigError where a setting cannot be used; `learn()` raises what resuming or saving meets.
 
+    Raises:
+        ConfigError: an option is of another kind or beyond its bounds, or two contradict each other.
+
     >>> from unbroken.sb3 import CheckpointCallback
     >>> model.learn(100_000, callback=CheckpointCallback(1000, "runs"))  # doctest: +SKIP
     """

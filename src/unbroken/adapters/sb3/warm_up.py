@@ -37,6 +37,9 @@ class WarmUp:
         always: try the newest checkpoint, too.
         deterministic: whether the policy plays without exploration.
 
+    Raises:
+        ConfigError: it plays no episode, or `least` is no number.
+
     >>> from unbroken.sb3 import CheckpointCallback, WarmUp
     >>> CheckpointCallback(1000, "runs", warm_up=WarmUp(episodes=10, least=50.0))  # doctest: +SKIP
     """

@@ -93,7 +93,11 @@ class Trainable(tune.Trainable):
         counters.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def train(self) -> Any:
-        """Run one iteration, and save after it if it is time. Tune calls this."""
+        """Run one iteration, and save after it if it is time. Tune calls this.
+
+        Raises:
+            ConfigError: `setup` has not called `start`.
+        """
         trial = self._opened(None)
         self._clean = False
         result = super().train()  # type: ignore[no-untyped-call]
@@ -107,6 +111,9 @@ class Trainable(tune.Trainable):
         """Save the state, durably, and write the pointer that Tune keeps.
 
         Waits for the disk: Tune means this state, and may give it to another trial at once.
+
+        Raises:
+            ConfigError: `setup` has not called `start`.
         """
         trial = self._opened(None)
         self._save(trial, "asked for by Tune")

@@ -18,6 +18,9 @@ class Monitoring:
     `port`: an HTTP endpoint at `address` that Prometheus scrapes; 0 takes a free one. `textfile`: a file that the
     node exporter's textfile collector reads. `tensorboard`: a directory into which they are pushed as scalars.
 
+    Raises:
+        ConfigError: no place is named, or the port is none.
+
     >>> Monitoring(port=9109).address
     '127.0.0.1'
     """

@@ -168,7 +168,11 @@ class Servers:
         return self._folder / f"{name}.log"
 
     def start(self) -> None:
-        """Start all servers, and return once each has answered."""
+        """Start all servers, and return once each has answered.
+
+        Raises:
+            ConfigError: they were started already, this is no Linux, or the directory cannot be used.
+        """
         if self._thread is not None or self._lock is not None:
             raise ConfigError("These servers were started already.", hint="Make another `Servers`.")
         if not sys.platform.startswith("linux"):
@@ -223,14 +227,22 @@ class Servers:
         self.check()
 
     def restart(self, *names: str) -> None:
-        """Kill the servers named, or all, start them again, and return once they answer. No death is counted."""
+        """Kill the servers named, or all, start them again, and return once they answer. No death is counted.
+
+        Raises:
+            ConfigError: there is no server of a name, or they are not running.
+        """
         chosen = self._chosen(names)
         self.stop(*chosen)
         self._within(lambda: self._set_due(chosen))
         self.await_ready(chosen)
 
     def stop(self, *names: str) -> None:
-        """Kill the servers named, or all (SIGKILL); they stay away until `restart`."""
+        """Kill the servers named, or all (SIGKILL); they stay away until `restart`.
+
+        Raises:
+            ConfigError: there is no server of a name, or they are not running.
+        """
         chosen = self._chosen(names)
         self._within(lambda: self._kill(chosen))
 

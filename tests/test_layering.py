@@ -1,6 +1,6 @@
 """The import order of the layers, as ARCHITECTURE.md draws it, read from the source without running it.
 
-Holds for imports inside functions too: an import that comes late is still a dependency.
+Holds for imports inside functions too, and for those by a name in a string: an import that comes late is still a dependency.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ ADAPTERS = {
     "pretrained": {"pretrained"},
     "nemo_gym": {"nemo_gym"},
     "neutral": {"neutral"},
+    "trackers": {"trackers"},
 }
 """Each adapter and the modules or folders in `adapters/` that are its own."""
+SHARED = {"trackers"}
+"""What all adapters of training loops may use: it adapts to something that any of them may log to."""
 SUITES = {
     "store_suite": "store",
     "faulty_store": "store",
@@ -72,6 +75,10 @@ FRAMEWORKS = frozenset(
         "nemo_gym",
     }
 )
+TRACKERS = frozenset({"tensorboard", "tensorboardX", "wandb", "mlflow"})
+"""Imported like frameworks. Their names are words of the settings, which the engine has to know."""
+FILE_FORMATS = {Path("engine/monitoring/scalars.py"): {"tensorboard"}}
+"""Where a tracker's library does nothing but write files, which no training has to do with; see ARCHITECTURE.md."""
 NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym|rllib|tune)\b")
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
@@ -92,6 +99,12 @@ def imports(source: str, package: list[str]) -> Iterator[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = [*base, *([node.module] if node.module else [])]
             yield from (".".join([*module, alias.name]) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in {"import_module", "__import__"}:
+                for text in ast.walk(node.args[0]):
+                    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                        yield text.value
 
 
 def imports_of(file: Path) -> set[str]:
@@ -131,7 +144,19 @@ def test_adapters_do_not_know_each_other(file: Path) -> None:
     own = next((parts for parts in ADAPTERS.values() if part in parts), None)
     assert own is not None, f"{part} belongs to no adapter: add it to ADAPTERS"
     known = {name.split(".")[2] for name in imports_of(file) if name.startswith("unbroken.adapters.")}
-    assert known <= own
+    assert known <= own | SHARED
+
+
+def test_every_engine_that_an_adapter_makes_looks_for_trackers() -> None:
+    made = [
+        (str(file), {keyword.arg for keyword in node.keywords})
+        for file in FILES
+        if layer_of(file) == "adapters"
+        for node in ast.walk(ast.parse((SOURCE / file).read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "CheckpointEngine"
+    ]
+    assert len(made) > 5
+    assert [file for file, given in made if "finders" not in given] == []
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if layer_of(f) == "testing"], ids=str)
@@ -146,7 +171,8 @@ def test_what_is_shipped_for_tests_knows_its_contract_and_what_lies_below(file: 
 @every_file
 def test_frameworks_are_imported_in_capture_and_adapters_only(file: Path) -> None:
     if layer_of(file) not in {"capture", "adapters"}:
-        assert not {name.split(".")[0] for name in imports_of(file)} & FRAMEWORKS
+        found = {name.split(".")[0] for name in imports_of(file)} & (FRAMEWORKS | TRACKERS)
+        assert found == FILE_FORMATS.get(file, set())
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if RANK.get(layer_of(f), 99) <= RANK["engine"]], ids=str)
@@ -157,5 +183,8 @@ def test_no_frameworks_name_in_the_engine_and_below(file: Path) -> None:
 
 def test_the_reader_sees_late_and_relative_imports_and_skips_docstrings() -> None:
     source = '"""torch"""\ndef f():\n    import torch.nn\n    from ..repo import x\n    from . import y\n    return "gym"\n'
-    assert set(imports(source, ["unbroken", "state"])) == {"torch.nn", "unbroken.repo.x", "unbroken.state.y"}
-    assert list(strings(source)) == ["gym"]
+    source += 'def g(name):\n    importlib.import_module("ray.tune")\n    import_module(f"wandb.{name}")\n'
+    assert set(imports(source, ["unbroken", "state"])) == {
+        "torch.nn", "unbroken.repo.x", "unbroken.state.y", "ray.tune", "wandb.",
+    }  # fmt: skip
+    assert list(strings(source)) == ["gym", "ray.tune", "wandb."]

@@ -56,6 +56,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("Run.mark_in", "(self, tracker, *, first)"),
         ("Run.warm_up", "(self, function, *, always)"),
         ("Run.save", "(self)"),
+        ("Run.wait", "(self, *, seconds)"),
         ("Run.record", "(self, *, episodes, **metrics)"),
         ("Run.close", "(self)"),
         ("CheckpointEngine.resume", "(self, *, step, origin)"),
@@ -66,6 +67,7 @@ def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
         ("CheckpointEngine.hold", "(self, step, *, position, episodes, metrics)"),
         ("CheckpointEngine.release", "(self)"),
         ("CheckpointEngine.wait", "(self)"),
+        ("CheckpointEngine.wait_for_marks", "(self, seconds)"),
         ("CheckpointEngine.load", "(self, step, *, components)"),
         ("CheckpointEngine.latest_step", "(self)"),
         ("CheckpointEngine.close", "(self)"),
@@ -284,7 +286,7 @@ def test_an_interval_and_the_best() -> None:
 def test_an_engine_takes_its_source_and_its_settings() -> None:
     assert options(unbroken.CheckpointEngine, POSITIONAL) == {"source": "required", "settings": "required"}
     assert list(options(unbroken.CheckpointEngine, KEYWORD)) == [
-        "segment", "rebuilder", "trial", "world", "clock", "now", "environment",
+        "segment", "rebuilder", "trial", "world", "finders", "clock", "now", "environment",
     ]  # fmt: skip
 
 

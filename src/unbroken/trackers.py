@@ -3,7 +3,7 @@
 See docs/trackers.md. Nothing here imports a tracker that the script has not.
 """
 
-from unbroken.engine.trackers.going_on import log_mlflow, mlflow_run, wandb_run
+from unbroken.adapters.trackers.going_on import log_mlflow, mlflow_run, wandb_run
 from unbroken.engine.trackers.trackers import TrackerWarning
 
 __all__ = ["TrackerWarning", "log_mlflow", "mlflow_run", "wandb_run"]

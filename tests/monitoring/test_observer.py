@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,34 @@ def test_a_start_that_stops_tells_why_and_nothing_else(root: Path) -> None:
         engine.resume()
     assert recorder.told == ["starting", "not started"]
     assert recorder.errors == [raised.value]
+
+
+class Complains(Recorder):
+    """Warns each time, and warnings are errors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def speak(self) -> None:
+        self.told.append("spoke")
+        warnings.warn(self.text, stacklevel=2)
+
+    def ended(self) -> None:
+        super().ended()
+        warnings.warn(self.text, stacklevel=2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_warning_made_an_error_in_one_observer_keeps_no_other_from_its_word() -> None:
+    first, second, third = Complains("one"), Complains("two"), Recorder()
+    several = Several(first, second, third)
+    for tell in (several.speak, several.ended):
+        with pytest.raises(UserWarning, match="two") as raised:
+            tell()
+        assert str(raised.value.__context__) == "one"
+    assert first.told == second.told == ["spoke", "ended"]
+    assert third.told == ["ended"]
 
 
 def test_a_failure_is_told_by_the_writer_and_its_cause_says_so_when_the_training_hears_of_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from tests.engine.training import Training, engine_of, train
 from tests.monitoring.prometheus import PATIENCE
 from tests.monitoring.tracking import CHECKPOINT, TOTAL, finished, killed, until
 from tests.monitoring.wandb_server import WandbServer
+from unbroken.engine.observer import Saved
 from unbroken.engine.settings import Settings
+from unbroken.engine.trackers.place import Place
 from unbroken.engine.trackers.recorded import told
+from unbroken.engine.trackers.trackers import Trackers
 from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
 from unbroken.trackers import TrackerWarning, mlflow_run, wandb_run
@@ -52,12 +56,13 @@ class Crash(Exception):
 def test_a_loop_that_crashed_goes_on_in_its_curve_and_no_step_is_there_twice(tmp_path: Path) -> None:
     library = import_module("tensorboardX")
     for crashes in (True, False):
-        writer: Any = library.SummaryWriter(str(tmp_path / "board"))
+        # Without a suffix it names its file by whole seconds, and both loops may begin in one.
+        writer: Any = library.SummaryWriter(str(tmp_path / "board"), filename_suffix=f".{2 - crashes}")
         with suppress(Crash), unbroken.Run(tmp_path / "run", every=10, quiet=True) as run:
             run.mark_in(writer)
             for step in run.steps(TOTAL):
                 writer.add_scalar("loss", step, step)
-                run._running().wait()
+                assert run.wait()
                 if crashes and step == 25:
                     raise Crash
         writer.close()
@@ -179,6 +184,116 @@ def test_a_tracker_that_fails_costs_no_checkpoint_and_is_heard_once(tmp_path: Pa
     assert [commit.step for commit in Repository.open(tmp_path, "run").commits()] == [30, 20, 10, 0]
 
 
+class Nameless(Refuses):
+    """A place that cannot even say what it is."""
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        raise AttributeError("no name.")
+
+    @property
+    def identity(self) -> dict[str, str]:  # type: ignore[override]
+        raise RuntimeError("no id.")
+
+
+class Exits(Refuses):
+    """A library that ends the process where it fails."""
+
+    def begin(self, *, step: int, segment: int) -> None: ...
+
+    def began(self, where: str) -> None:
+        raise SystemExit("it gives up.")
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [(Nameless(), "the wandb run: no id"), (Exits(), "a tracker: it gives up")],
+    ids=["nameless", "exits"],
+)
+def test_whatever_a_tracker_does_training_goes_on_and_it_is_heard(
+    tmp_path: Path, place: Place, why: str
+) -> None:
+    training, engine = Training(), engine_of(Training(), tmp_path, keep_last=99)
+    engine.tell(place)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        engine.resume()
+        assert engine.wait_for_marks(PATIENCE)
+        train(engine, training, start=0, until=35)
+        engine.close()
+    assert [str(one.message).partition(" Training")[0] for one in heard] == [
+        f"Checkpoints and restarts cannot be marked in {why}."
+    ]
+    assert [commit.step for commit in Repository.open(tmp_path, "run").commits()] == [30, 20, 10, 0]
+
+
+def test_a_writer_of_tensorboard_that_does_not_say_where_it_writes_is_marked_in(tmp_path: Path) -> None:
+    library: Any = import_module("tensorboardX")
+
+    class Wrapped:
+        def __init__(self) -> None:
+            inner = library.SummaryWriter(str(tmp_path / "board"))
+            self.add_scalar, self.add_text, self.flush = inner.add_scalar, inner.add_text, inner.flush
+            self.file_writer, self.close = inner.file_writer, inner.close
+
+    writer = Wrapped()
+    run = unbroken.Run(tmp_path / "run", every=10, quiet=True)
+    run.mark_in(writer)
+    for _ in run.steps(15):
+        pass
+    writer.close()
+    assert [step for step, _ in scalars(tmp_path / "board")["unbroken/checkpoint"]] == [0, 10, 15]
+
+
+class Notes(Refuses):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def begin(self, *, step: int, segment: int) -> None:
+        self.told.append("begin")
+
+    def began(self, where: str) -> None:
+        self.told.append("began")
+
+    def restarted(self, line: str, *, step: int, lost: int | None) -> None:
+        self.told.append("restarted")
+
+    def saved(self, *, step: int, seconds: float) -> None:
+        self.told.append(f"saved {step}")
+
+    def flush(self) -> None:
+        self.told.append("flush")
+
+
+def test_a_save_that_ends_while_the_start_is_marked_is_marked_after_it_and_none_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Each save falls at another moment of a start: before it, within the look at a place, and after it."""
+    save = partial(Saved, blocked=0.0, durable=0.0, busy=0.0)
+    settings = Settings(root=tmp_path, job="run")
+    trackers = Trackers(settings, segment=0, speaks=True)
+
+    class Meanwhile(Notes):
+        def begin(self, *, step: int, segment: int) -> None:
+            trackers.saved(save(step=1))
+            super().begin(step=step, segment=segment)
+            trackers.saved(save(step=2))
+
+    first, second, engine = Meanwhile(), Notes(), engine_of(Training(), tmp_path / "other")
+    report = engine.resume()
+    engine.close()
+    trackers.tell(first)
+    trackers.tell(second)
+    trackers.saved(save(step=0))
+    trackers.started(report)
+    trackers.saved(save(step=3))
+    trackers.ended()
+    marked = ["begin", "began", "saved 0", "saved 1", "saved 2", "saved 3", "flush"]
+    assert first.told == second.told == marked
+
+
 def test_a_tracker_that_hangs_is_left_behind_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,7 +357,7 @@ def test_a_start_that_logs_to_another_run_of_a_tracker_says_how_to_go_on_in_the_
         engine = engine_of(Training(), tmp_path)
         engine.tell(Quiet(name))
         engine.resume()
-        assert engine._trackers._worker.finish(60)
+        assert engine.wait_for_marks(60)
         if name == "second":
             with pytest.warns(
                 TrackerWarning, match=r"logs to the wandb run second; up to step 0 .* first\. .*wandb_run"

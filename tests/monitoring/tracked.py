@@ -1,12 +1,14 @@
 """A training that logs each step to a tracker: `tracked.py KIND ROOT TOTAL [PAUSE]`.
 
 At the step PAUSE it says so, and waits to be killed; all that was saved is durable and marked by then. At its end it
-prints its state.
+prints its state. Its losses come from the global generators, so that it shows whether somebody else draws from them.
 """
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -24,7 +26,9 @@ def nothing(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
 
 
 def board(run: unbroken.Run, root: str) -> tuple[Log, Callable[[], object]]:
-    writer: Any = import_module("tensorboardX").SummaryWriter(f"{root}-board")
+    writer: Any = import_module("tensorboardX").SummaryWriter(
+        f"{root}-board", filename_suffix=f".{time.time_ns()}"
+    )
     run.mark_in(writer)
 
     def log(loss: float, step: int) -> None:
@@ -56,16 +60,16 @@ KINDS = {"nothing": nothing, "board": board, "wandb": wandb, "mlflow": mlflow}
 
 def main(kind: str, root: str, total: int, pause: int) -> None:
     run = unbroken.Run(root, every=10, quiet=True)
-    generator, losses = np.random.default_rng(7), np.zeros(total)
-    run.track(generator=generator, losses=losses)
+    losses = np.zeros(total)
+    run.track(losses=losses)
     log, finish = KINDS[kind](run, root)
+    random.seed(7)
+    np.random.seed(7)  # noqa: NPY002 - the global generator is the one that somebody else could draw from
     for step in run.steps(total):
-        losses[step] = generator.random()
+        losses[step] = random.random() + np.random.random()  # noqa: NPY002
         log(float(losses[step]), step)
         if step % 10 == 2:  # what was saved last is marked in this step's row
-            engine = run._running()
-            engine.wait()
-            assert engine._trackers._worker.finish(60)
+            assert run.wait()
         if step == pause:
             print("paused", flush=True)
             sys.stdin.read()

@@ -252,6 +252,27 @@ def test_what_cannot_be_read_in_the_middle_is_read_again_from_the_beginning() ->
     assert steps(repository.saves()) == [0, 10, 1, 11, 2, 12, *range(20, 26)]
 
 
+def test_of_an_object_that_damage_made_huge_only_the_end_is_read(
+    store: ByteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository.over(store, "run", create=True)
+    with repository.writer() as writer:
+        for step in (1, 2, 3):
+            save(writer, step)
+    (key,) = keys(store)
+    lines = store.get(key)
+    monkeypatch.setattr("unbroken.repo.saves.LONGEST", 2 * len(lines))
+    huge = FaultyStore(store, counted=frozenset({"get", "get_range"}))
+    store.put(key, b"\0" * 100_000 + b"\n" + lines)
+    assert steps(Repository.over(huge, "run").saves()) == [1, 2, 3]
+    store.put(key, lines + b"\0" * 100_000)
+    assert steps(Repository.over(huge, "run").saves()) == [2, 3], "what the checkpoints say"
+    assert [one.name for one in huge.operations if one.key == key] == ["get_range"] * 2
+    with repository.writer() as writer:
+        save(writer, 4)
+    assert steps(repository.saves())[-2:] == [3, 4]
+
+
 def test_a_reader_sees_every_record_while_the_next_writer_gathers_them() -> None:
     store = Meanwhile()
     repository = Repository.over(store, "run", create=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from unbroken.adapters.trackers.places import IN_USE, place_of
 from unbroken.capture.process_group import unwrapped
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
@@ -26,7 +27,6 @@ from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.steps import Steps
 from unbroken.engine.trackers.place import Place
-from unbroken.engine.trackers.places import place_of
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
 from unbroken.state.nodes import PLAIN
@@ -194,6 +194,15 @@ class Run:
             )
         self._running().request_save("requested by the script")
 
+    def wait(self, *, seconds: float = 60.0) -> bool:
+        """Wait until what was saved by now is durable, and then, at most so many seconds, until all trackers of experiments
+        that are in use have been told of it. Return whether they have.
+
+        Raises:
+            ConfigError: no loop is going on. SaveFailed, Fenced, AmbiguousCommit: the newest save was not written.
+        """
+        return self._running().wait_for_marks(seconds)
+
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
         self._counters.episodes += episodes
@@ -260,7 +269,7 @@ class Run:
         source = self._tracked.source()
         source.scratch = self._scratch
         engine = CheckpointEngine(
-            source, self.settings, segment=self._segments, world=source.among(self.world),
+            source, self.settings, segment=self._segments, world=source.among(self.world), finders=IN_USE,
             trial=None if self._trial is None else self._trial.anew(),
         )  # fmt: skip
         for place in self._trackers:

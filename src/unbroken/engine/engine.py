@@ -50,7 +50,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.snapshots import Snapshots
 from unbroken.engine.source import PrefersMoments, Source
 from unbroken.engine.start import facts_of, sick_at_first
-from unbroken.engine.trackers.place import Place
+from unbroken.engine.trackers.place import Finders, Place
 from unbroken.engine.trackers.trackers import Trackers
 from unbroken.engine.warnings import StagingFullWarning, Told
 from unbroken.engine.world import World, usual
@@ -82,7 +82,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
     `rebuilder` makes the third tier of recovery possible, and `trial` looks at a checkpoint before the run goes on from
     it. Settings are overridden by `UNBROKEN_*`
     variables of `environment`. Of several processes that train together each has its engine, with the `world`
-    as it sees it: all call `resume`, `step`, `save` and `close` at the same points. `clock` counts seconds and never
+    as it sees it: all call `resume`, `step`, `save` and `close` at the same points. `finders` look for trackers
+    of experiments that the script has begun a run in. `clock` counts seconds and never
     goes back; `now` is the time of day, in seconds since 1970.
 
     Raises:
@@ -98,6 +99,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         rebuilder: Rebuilder | None = None,
         trial: WarmUpTrial | None = None,
         world: World | None = None,
+        finders: Finders = (),
         clock: Clock = time.monotonic,
         now: Callable[[], float] = time.time,
         environment: Mapping[str, str] = os.environ,
@@ -150,7 +152,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._writer = self._dispatch.writer
         self.preemption = Preemption(self.settings, self._requests, self._writer)
         """Whether a signal has told this process to end."""
-        self._trackers = Trackers(self.settings, segment=segment, speaks=self._speaks)
+        self._trackers = Trackers(self.settings, segment=segment, speaks=self._speaks, finders=finders)
         if self._speaks:
             self._dispatch.trackers = self._trackers.identities
             self._dispatch.observer = Several(
@@ -341,6 +343,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         suffice, which is said once, and of several ranks. The next `step`, `save` and `close` release.
 
         Raises:
+            ConfigError: the engine is not running.
             SaveFailed: a save before this one was not written.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
@@ -399,6 +402,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         before it has failed; see `is_finished`.
 
         Raises:
+            ConfigError: the engine is not running, or this process was forked from the one that trains.
             SaveFailed: this save, with `wait`, or one before it was not written, or this one not begun.
             Fenced, AmbiguousCommit: see `unbroken.errors`; in the place of SaveFailed.
         """
@@ -539,6 +543,15 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             self._requests.settle()
         self._finish_save()
 
+    def wait_for_marks(self, seconds: float) -> bool:
+        """Wait until what was saved by now is marked in all trackers, at most so many seconds. Return whether it is.
+
+        Raises:
+            SaveFailed: as `wait` does, which comes first.
+        """
+        self.wait()
+        return self._trackers.wait(seconds)
+
     @property
     def is_finished(self) -> bool:
         """Whether the newest save is that of the end of the training, and was written."""
@@ -548,6 +561,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         """Record which processes this training has started, for the next start to end those left behind.
 
         Raises:
+            ConfigError: the engine is not running.
             StoreError: it could not be written.
             Fenced: another process has taken the run over.
         """

@@ -88,45 +88,50 @@ class Nobody:
 
 
 class Several:
-    """Lets several observers listen, one after the other."""
+    """Lets several observers listen, one after the other: each of them, whatever one raises."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
 
     def starting(self) -> None:
         """Tell each."""
-        for one in self.observers:
-            one.starting()
+        self._tell(lambda one: one.starting())
 
     def started(self, report: ResumeReport) -> None:
         """Tell each."""
-        for one in self.observers:
-            one.started(report)
+        self._tell(lambda one: one.started(report))
 
     def not_started(self, error: BaseException) -> None:
         """Tell each."""
-        for one in self.observers:
-            one.not_started(error)
+        self._tell(lambda one: one.not_started(error))
 
     def saved(self, save: Saved) -> None:
         """Tell each."""
-        for one in self.observers:
-            one.saved(save)
+        self._tell(lambda one: one.saved(save))
 
     def not_saved(self, error: BaseException, *, step: int, committed: bool = False) -> None:
         """Tell each."""
-        for one in self.observers:
-            one.not_saved(error, step=step, committed=committed)
+        self._tell(lambda one: one.not_saved(error, step=step, committed=committed))
 
     def speak(self) -> None:
         """Let each speak."""
-        for one in self.observers:
-            one.speak()
+        self._tell(lambda one: one.speak())
 
     def ended(self) -> None:
         """Tell each."""
+        self._tell(lambda one: one.ended())
+
+    def _tell(self, news: Callable[[Observer], None]) -> None:
+        """Tell each. Where several raise, it is the last error, and each has the one before it as its context."""
+        raised: BaseException | None = None
         for one in self.observers:
-            one.ended()
+            try:
+                news(one)
+            except BaseException as error:  # noqa: BLE001 - raised below
+                error.__context__ = error.__context__ or raised
+                raised = error
+        if raised is not None:
+            raise raised
 
 
 def observer_of(

@@ -110,6 +110,6 @@ class BackgroundWriter:
         if isinstance(self._error, (Fenced, AmbiguousCommit, ReplicasDiffer, SaveFailed)):
             raise self._error
         raise SaveFailed(
-            f"The checkpoint of {self._what} was not saved: {self._error}",
+            f"The checkpoint of {self._what} was not saved: {str(self._error).strip() or type(self._error).__name__ + '.'}",
             hint="Checkpoints committed before it are intact.",
         ) from self._error

@@ -33,6 +33,8 @@ from unbroken.repo.seal import seal_line, unseal
 from unbroken.repo.settled import ATTEMPTS
 from unbroken.store.base import ByteStore, SupportsAppend, SupportsLocalPath, append
 
+LONGEST = 32 * 2**20
+"""Bytes of an object that are read, its newest ones: more than there can be of `saves.MOST` records."""
 MOST_OBJECTS = 8
 """When so many epochs have left records, the next writer gathers them in its own."""
 
@@ -88,6 +90,8 @@ class SaveLog:
                 self._write()
         except (StoreError, CorruptObject, UnsupportedFormat) as error:
             return error.message
+        except MemoryError:
+            return "there is not enough memory for it"
         return ""
 
     def warn(self, commits: Iterable[Commit], *, going: Collection[Commit]) -> None:
@@ -249,7 +253,10 @@ def _records(store: ByteStore, key: str) -> list[SaveRecord]:
         StoreError: the store failed.
     """
     try:
-        lines = store.get(key).split(b"\n")
+        size = store.size(key)
+        # No writer makes it so long. What has become of it, by damage, must not cost a training its memory.
+        data = store.get(key) if size <= LONGEST else store.get_range(key, size - LONGEST, LONGEST)
+        lines = data.split(b"\n")
     except ObjectBlocked:
         return []
     found: list[SaveRecord] = []

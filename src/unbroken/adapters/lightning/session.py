@@ -22,6 +22,7 @@ from unbroken.adapters.lightning.callbacks import callbacks_of
 from unbroken.adapters.lightning.fit_loop import FitLoop, Place
 from unbroken.adapters.lightning.ranks import Meeting, Signal
 from unbroken.adapters.lightning.source import FitSource, parts
+from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
@@ -165,7 +166,8 @@ class Session:
 
     def _engine(self, source: FitSource) -> CheckpointEngine:
         world = self._meeting.world(self._trainer, self._signal.meet(self._meeting.sync_timeout))
-        return CheckpointEngine(source, self._settings, segment=_finished.get(self._key, 0), world=world)
+        segment = _finished.get(self._key, 0)
+        return CheckpointEngine(source, self._settings, segment=segment, world=world, finders=IN_USE)
 
     def _live(self) -> CheckpointEngine:
         assert self._running is not None

@@ -26,6 +26,7 @@ from typing import Any
 from unbroken.adapters.ray_train import record
 from unbroken.adapters.ray_train.status import checked
 from unbroken.adapters.ray_train.world import context, root_in_storage, world
+from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture.process_group import STEP_SECONDS
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
@@ -264,7 +265,7 @@ class TrainRun:
         self._counters.stopped = False
         self._note()
         source = self._tracked.source()
-        engine = CheckpointEngine(source, self.settings, world=source.among(self._world))
+        engine = CheckpointEngine(source, self.settings, world=source.among(self._world), finders=IN_USE)
         report = self._resume(engine)
         report = report if self._counters.stopped else report.towards(total)
         self._engine = engine

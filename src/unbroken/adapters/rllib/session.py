@@ -29,6 +29,7 @@ from unbroken.adapters.rllib.environments import attach_again, look_around
 from unbroken.adapters.rllib.source import RECREATED, AlgorithmSource
 from unbroken.adapters.rllib.traffic import DROPPED_PIECES, DROPPED_STEPS, Traffic, is_asynchronous
 from unbroken.adapters.rllib.trial import is_of_another, trial_of
+from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture import verdicts
 from unbroken.capture.hooks import Hook
 from unbroken.engine import signals
@@ -109,7 +110,11 @@ class Session:
         self._source = AlgorithmSource(algorithm, around, self._traffic)
         signals.replace_where(_only_ends)
         engine = CheckpointEngine(
-            self._source, self._settings, segment=_finished.get(self._key, 0), environment=self._environment
+            self._source,
+            self._settings,
+            segment=_finished.get(self._key, 0),
+            finders=IN_USE,
+            environment=self._environment,
         )
         patience = PATIENCE if trial_of(algorithm) else 0.0
         report = patiently(partial(engine.resume, step=self.step), patience)

@@ -21,8 +21,8 @@ from stable_baselines3.common.logger import TensorBoardOutputFormat
 from unbroken.adapters.sb3.callbacks import below
 from unbroken.adapters.sb3.evaluations import write_scores
 from unbroken.adapters.sb3.logs import drop_figures
+from unbroken.adapters.trackers.board import Board
 from unbroken.engine.engine import CheckpointEngine
-from unbroken.engine.trackers.board import Board
 
 TENSORBOARD = "tensorboard"
 

@@ -31,6 +31,7 @@ from unbroken.adapters.sb3.stretches import Stretches
 from unbroken.adapters.sb3.training_loop import TrainingLoop
 from unbroken.adapters.sb3.upcoming import Evaluations
 from unbroken.adapters.sb3.warm_up import WarmUp
+from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.guards.warm_up import WarmUpTrial
@@ -164,7 +165,9 @@ class Session:
         interval, often = self._interval(root)
         warm_up = self._warm_up
         trial = None if warm_up is None else WarmUpTrial(partial(warm_up, model), always=warm_up.always)
-        engine = CheckpointEngine(source, interval, segment=_finished.get(self._key, 0), trial=trial)
+        engine = CheckpointEngine(
+            source, interval, segment=_finished.get(self._key, 0), trial=trial, finders=IN_USE
+        )
         self._metrics = Metrics(model, root)
         wanted = model._total_timesteps
         report = engine.resume(step=model.num_timesteps)

@@ -24,6 +24,7 @@ from typing import Any
 
 from ray import tune
 
+from unbroken.adapters.trackers.places import IN_USE
 from unbroken.adapters.tune.configuration import digest_of_config
 from unbroken.adapters.tune.pointers import Pointers
 from unbroken.capture.tracked import Tracked
@@ -123,7 +124,7 @@ class Trial:
         source.hyperparameters_win = origin is not None
         # What is asked for strictly is what a person has changed, and not what a scheduler has chosen.
         settings = self.settings if origin is None else self.settings.changed(strict=False)
-        engine = CheckpointEngine(source, settings, environment={})
+        engine = CheckpointEngine(source, settings, finders=IN_USE, environment={})
         report = patiently(partial(engine.resume, origin=origin), self._patience)
         self._engine = engine
         report = report if self.tracked.counters.stopped else report.towards(total)

@@ -148,7 +148,7 @@ class Monitor:
         """Warn of each way that has failed, once."""
         for way in self._problems.keys() - self._spoken:
             self._spoken.add(way)
-            warnings.warn(MonitoringWarning(self._problems[way]), stacklevel=4)
+            warnings.warn(MonitoringWarning(self._problems[way]), stacklevel=6)
 
     def ended(self) -> None:
         """Tell of the end, and stop serving."""

@@ -1,12 +1,14 @@
 """What a tracker is to the rest: somewhere that marks are left, and that has an identity worth keeping.
 
+`adapters/trackers` has one of each kind.
+
 Not promised: that a tracker answers. Whoever calls these bears what they raise, in a thread that nobody waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 CHECKPOINT = "unbroken/checkpoint"
 """The step of a checkpoint, once it is durable."""
@@ -36,11 +38,13 @@ class Place(Protocol):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What a later start has to know to go on in the same place; nothing where it needs nothing."""
+        """What a later start has to know to go on in the same place; nothing where it needs nothing.
+
+        The first entry is what tells this place from others of its kind."""
         ...
 
     def begin(self, *, step: int, segment: int) -> None:
-        """Make room for what is logged from `step` on. Called by the training, before it goes on: be quick."""
+        """Make room for what is logged from `step` on. Called once, by the training, before it goes on: be quick."""
         ...
 
     def began(self, where: str) -> None:
@@ -58,3 +62,21 @@ class Place(Protocol):
     def flush(self) -> None:
         """Let what was marked be seen."""
         ...
+
+
+class Finder(Protocol):
+    """Finds the run of one kind of tracker that the script has begun."""
+
+    @property
+    def kind(self) -> str:
+        """One of `KNOWN`."""
+        ...
+
+    def find(self, modules: Mapping[str, object]) -> Place | None:
+        """Return where the calling thread logs to, if the library is among the loaded `modules` and a run has begun.
+
+        Asked at every save, in the training's thread: what costs anything waits until a place is begun."""
+        ...
+
+
+Finders: TypeAlias = Sequence[Finder]

@@ -11,7 +11,9 @@ Not promised: that a service lets itself be gone on with. It may have lost the r
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal, TypedDict
 
@@ -74,8 +76,44 @@ def _recorded(
     return recorded(settings.overridden(os.environ))
 
 
-_logged: dict[tuple[str, str, str], int] = {}
-"""By tracking URI, run and metric, the newest step that is known to stand there."""
+MOST_RUNS = 64
+"""Of so many runs it is remembered what stands there; of those before it is asked again."""
+
+
+class Standing:
+    """The newest step of each metric of one run of MLflow: asked for once, known from then on."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Held from the look at what stands there until the new values do: of two threads one logs a step."""
+        self._steps: dict[str, int] | None = None
+
+    def steps(self, run_id: str, client: Callable[[], Any]) -> dict[str, int]:
+        """Return them. The run itself has the newest point of every metric, so one short request does."""
+        if self._steps is None:
+            told = client().get_run(run_id).data.to_proto()
+            self._steps = {str(metric.key): int(metric.step) for metric in told.metrics}
+        return self._steps
+
+
+class Logged:
+    """What stands in the runs that this process logs to, by tracking server and run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[tuple[str, str], Standing] = OrderedDict()
+
+    def of(self, where: str, run_id: str) -> Standing:
+        """Return what stands in one run."""
+        with self._lock:
+            found = self._runs.setdefault((where, run_id), Standing())
+            self._runs.move_to_end((where, run_id))
+            while len(self._runs) > MOST_RUNS:
+                self._runs.popitem(last=False)
+            return found
+
+
+_logged = Logged()
 
 
 def log_mlflow(metrics: Mapping[str, float], *, step: int) -> None:
@@ -83,7 +121,7 @@ def log_mlflow(metrics: Mapping[str, float], *, step: int) -> None:
 
     MLflow keeps every point that it is given, so steps that are done again after a kill would stand there twice. What
     is not beyond the newest step of a metric is left out here; in a run that resumes exactly it would be the same.
-    Asks the server once for each metric.
+    Asks the server once for each run. May be called in any thread.
 
     Raises:
         ConfigError: mlflow is not installed, or no run is active. Whatever mlflow raises.
@@ -98,15 +136,10 @@ def log_mlflow(metrics: Mapping[str, float], *, step: int) -> None:
     if active is None:
         raise ConfigError("No run of MLflow is active.", hint="Call mlflow.start_run() before.")
     run_id, where = str(active.info.run_id), str(mlflow.get_tracking_uri())
-    client: Any = None
-    news: dict[str, float] = {}
-    for name, value in metrics.items():
-        key = (where, run_id, name)
-        if key not in _logged:
-            client = client or mlflow.MlflowClient()
-            _logged[key] = max((m.step for m in client.get_metric_history(run_id, name)), default=-1)
-        if step > _logged[key]:
-            news[name] = value
-    if news:
-        mlflow.log_metrics(news, step=step)
-        _logged.update({(where, run_id, name): step for name in news})
+    standing = _logged.of(where, run_id)
+    with standing.lock:
+        steps = standing.steps(run_id, mlflow.MlflowClient)
+        news = {name: value for name, value in metrics.items() if step > steps.get(name, -1)}
+        if news:
+            mlflow.log_metrics(news, step=step)
+            steps.update(dict.fromkeys(news, step))

@@ -39,7 +39,8 @@ class Board:
     @property
     def title(self) -> str:
         """What a person calls it."""
-        return f"TensorBoard in {self._writer.log_dir if hasattr(self._writer, 'log_dir') else self._writer.logdir}"
+        where = getattr(self._writer, "log_dir", None) or getattr(self._writer, "logdir", None)
+        return f"TensorBoard in {where}" if where else "TensorBoard"
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -64,7 +65,7 @@ class Board:
 
     @property
     def _is_x(self) -> bool:
-        return type(self._writer).__module__.partition(".")[0] == "tensorboardX"
+        return type(self._writer.file_writer).__module__.partition(".")[0] == "tensorboardX"
 
     def restarted(self, line: str, *, step: int, lost: int | None) -> None:
         """Mark it at the step, and what it says as a text."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unbroken.engine.trackers.board import Board, is_board
-from unbroken.engine.trackers.mlflow import MlflowRun, is_mlflow
-from unbroken.engine.trackers.place import Place
-from unbroken.engine.trackers.wandb import WandbRun, is_wandb
+from unbroken.adapters.trackers.board import Board, is_board
+from unbroken.adapters.trackers.mlflow import FindsMlflow, MlflowRun, is_mlflow
+from unbroken.adapters.trackers.wandb import FindsWandb, WandbRun, is_wandb
+from unbroken.engine.trackers.place import Finders, Place
 from unbroken.errors import ConfigError
+
+IN_USE: Finders = (FindsWandb(), FindsMlflow())
+"""Those that can be found, since their libraries know which run is going on. A writer of TensorBoard is handed over."""
 
 
 def place_of(tracker: object, *, first: Callable[[int], int] | None = None) -> Place:

@@ -1,9 +1,11 @@
 """MLflow, through its client and the id of the run that the training has begun.
 
-Invariants: whatever the training's active run is by then, marks go to the run that was active when it was found; no
-generator of the training is drawn from.
+Invariants: whatever the training's active run and tracking server are by then, marks go to those of the moment at which
+the place was begun; a mark that a server keeps waiting, or refuses, draws from no generator of the training.
 
-Not promised: that MLflow takes back what was logged. It keeps every point; see `unbroken.trackers.log_mlflow`.
+Not promised: that MLflow takes back what was logged. It keeps every point; see `unbroken.trackers.log_mlflow`. And where
+the training's process opens the database itself, without a server, MLflow draws from Python's global generator after a
+deadlock with another process that writes there.
 """
 
 from __future__ import annotations
@@ -27,12 +29,10 @@ class MlflowRun:
 
     kind = "mlflow"
 
-    def __init__(self, run_id: str, client: Any = None) -> None:
+    def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        # A client whose server does not answer draws how long it waits from Python's global generator, which is a
-        # training's. Unless the user has said how much, it draws nothing.
-        os.environ.setdefault(JITTER, "0")
-        self._client = client or import_module("mlflow").MlflowClient()
+        self._where: str | None = None
+        self._made: Any = None
 
     @property
     def title(self) -> str:
@@ -45,7 +45,11 @@ class MlflowRun:
         return {"run_id": self.run_id}
 
     def begin(self, *, step: int, segment: int) -> None:
-        """Do nothing: nothing can be taken back."""
+        """Note where the library logs to by now. Nothing can be taken back."""
+        # A client whose server does not answer draws how long it waits from Python's global generator, which is a
+        # training's. Unless the user has said how much, it draws nothing.
+        os.environ.setdefault(JITTER, "0")
+        self._where = import_module("mlflow").get_tracking_uri()
 
     def began(self, where: str) -> None:
         """Say in a tag where the checkpoints are."""
@@ -67,12 +71,24 @@ class MlflowRun:
     def flush(self) -> None:
         """Do nothing: each mark is a request of its own."""
 
+    @property
+    def _client(self) -> Any:
+        """Made by the thread that leaves marks, since it takes a while."""
+        if self._made is None:
+            self._made = import_module("mlflow").MlflowClient(self._where)
+        return self._made
 
-def mlflow_in_use(modules: Mapping[str, object]) -> MlflowRun | None:
-    """Return the run that the calling thread logs to, if the library is loaded and one has begun."""
-    active: Any = getattr(modules.get("mlflow"), "active_run", None)
-    run = None if active is None else active()
-    return None if run is None else MlflowRun(run.info.run_id)
+
+class FindsMlflow:
+    """Finds the run that the calling thread logs to."""
+
+    kind = "mlflow"
+
+    def find(self, modules: Mapping[str, object]) -> MlflowRun | None:
+        """Return it, if the library is loaded and a run has begun."""
+        active: Any = getattr(modules.get("mlflow"), "active_run", None)
+        run = None if active is None else active()
+        return None if run is None else MlflowRun(run.info.run_id)
 
 
 def is_mlflow(value: object) -> bool:

@@ -53,10 +53,15 @@ class WandbRun:
         """Do nothing: W&B's own process sends what it has."""
 
 
-def wandb_in_use(modules: Mapping[str, object]) -> WandbRun | None:
-    """Return the run that this process logs to, if the library is loaded and one has begun."""
-    run: Any = getattr(modules.get("wandb"), "run", None)
-    return None if run is None or getattr(run, "disabled", False) else WandbRun(run)
+class FindsWandb:
+    """Finds the run that this process logs to."""
+
+    kind = "wandb"
+
+    def find(self, modules: Mapping[str, object]) -> WandbRun | None:
+        """Return it, if the library is loaded and a run has begun."""
+        run: Any = getattr(modules.get("wandb"), "run", None)
+        return None if run is None or getattr(run, "disabled", False) else WandbRun(run)
 
 
 def is_wandb(value: object) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 MARKS = "name => [...document.querySelector('#chart-reward .plot').data.find(trace => trace.name === name).x]"
+SHOWN = """name => document.querySelector('#chart-reward .plot').data?.some(
+    trace => trace.name === name && trace.visible === true && trace.y.length)"""
 PAGES = {
     "list": "/",
     "run": "/runs/killed",
@@ -63,6 +65,13 @@ def test_from_the_list_to_the_marks_of_kills_in_a_run(at: Watched) -> None:
     assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0]]
     assert at.page.evaluate(MARKS, ENDS) == [KILLED_AT[1] - 1]
     assert at.page.evaluate(MARKS, "went on: newest") == list(RESUMED_AT)
+    # A curve comes with one metric; another is asked for, and stays chosen.
+    at.page.get_by_label("Reward: metric").select_option(label="loss")
+    at.page.wait_for_function(SHOWN, arg="loss")
+    assert at.page.evaluate(MARKS, ENDS) == [KILLED_AT[1] - 1]
+    at.page.reload()
+    at.page.wait_for_function(SHOWN, arg="loss")
+    assert at.page.get_by_label("Reward: metric").locator("option:checked").inner_text() == "loss"
 
 
 def test_two_checkpoints_are_ticked_and_compared(at: Watched, served: Served) -> None:

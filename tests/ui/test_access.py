@@ -88,6 +88,28 @@ def test_of_users_only_ones_own_needs_no_token_not_even_the_one_who_may_do_every
         assert Pages(site).get("/").status_code == 401
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "runs.example"},
+        {"x-forwarded-for": "192.0.2.7"},
+        {"forwarded": "for=192.0.2.7"},
+        {"x-real-ip": "192.0.2.7"},
+        {"via": "1.1 proxy"},
+    ],
+    ids=["its name", "X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"],
+)
+def test_what_others_ask_through_a_proxy_of_this_user_needs_the_token(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    access = rules(owner=os.geteuid(), hosts=frozenset({"runs.example"}))
+    with site_over(tmp_path, access=access) as site:
+        pages = Pages(site)
+        assert pages.ask("GET", "/", headers=headers).status_code == 401
+        known = {**headers, "authorization": f"Bearer {access.token}"}
+        assert pages.ask("GET", "/", headers=known).status_code == 200
+
+
 def test_others_are_served_while_the_kernel_is_asked_whose_connection_it_is(tmp_path: Path) -> None:
     asked, served = threading.Event(), threading.Event()
     waited: list[bool] = []

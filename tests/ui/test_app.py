@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import unbroken
 from tests.browser import runs
 from tests.repo.states import meta, snapshot
 from tests.ui.serving import Pages, files, links, site_over, words
@@ -417,6 +422,7 @@ def test_a_run_that_grows_has_another_signature_and_one_that_does_not_has_none(o
         "/runs/killed/checkpoints/1e9",
         "/runs/killed/checkpoints/99",
         "/runs/killed/checkpoints/0",
+        "/runs/killed/checkpoints/-1",
         "/runs/nothing",
         "/jobs/nothing",
         "/nothing",
@@ -448,6 +454,74 @@ def test_a_run_that_becomes_a_link_is_not_followed(own: Path, tmp_path: Path) ->
         own.rename(tmp_path / ".elsewhere")
         own.symlink_to(tmp_path / ".elsewhere")
         assert pages.get("/runs/killed").status_code == 404
+
+
+def test_names_that_are_no_text_have_pages_and_hide_no_other(root: Path, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/root-\xfe"))
+    odd = Path(os.fsdecode(os.fsencode(folder) + b"/run-\xff"))
+    folder.mkdir()
+    shutil.copytree(root / "killed", odd)
+    shutil.copytree(root / "markup", folder / "markup")
+    with site_over(folder) as site:
+        pages = Pages(site)
+        site.looking.glances(site.catalogue.runs(), seconds=60)
+        listed = pages.get("/")
+        assert listed.status_code == 200
+        assert "root-\\udcfe" in words(listed)
+        assert {"/runs/markup", "/runs/run-~2dcff"} <= set(links(listed))
+        # No training can have such a name: what cannot be opened is told, like any other that cannot.
+        page = pages.get("/runs/run-~2dcff")
+        assert page.status_code == 400
+        assert "run-\\udcff" in words(page)
+        for path in ("/runs/markup", "/runs/markup/checkpoints/3", "/runs/markup/data/reward"):
+            assert pages.get(path).status_code == 200
+        done = pages.done(pages.post("/runs/markup/verify"))
+        assert "Every object is as it was written." in words(done)
+        assert "root-\\udcfe" in words(pages.done(pages.post("/runs/markup/prune/plan", ("keep_last", "1"))))
+
+
+def test_texts_of_a_run_that_are_no_text_are_shown_as_python_writes_them(tmp_path: Path) -> None:
+    with unbroken.Run(tmp_path, job="odd", every=unbroken.Every(steps=1)) as run:
+        run.track(held={"\udcff<b>": np.zeros(2), "other": "\ud800"})
+        for _ in run.steps(1):
+            odd: dict[str, Any] = {"\udcff": 1.0}
+            run.record(**odd)
+    with site_over(tmp_path) as site:
+        pages = Pages(site)
+        newest = max(commit.sequence for commit in Repository.open(tmp_path, "odd").commits())
+        component = f"/runs/odd/checkpoints/{newest}/component?name=training_state"
+        for path in ("/", "/runs/odd", f"/runs/odd/checkpoints/{newest}", component, "/runs/odd/data/reward"):
+            assert pages.get(path).status_code == 200, path
+        assert "\\udcff<b>" in words(pages.get(component))
+
+
+def test_a_root_that_is_gone_is_told_and_comes_back(own: Path) -> None:
+    with site_over(own.parent) as site:
+        pages = Pages(site)
+        site.catalogue.clock = itertools.count(0, 100).__next__
+        assert pages.get("/").status_code == 200
+        elsewhere = own.parent.with_name("elsewhere")
+        own.parent.rename(elsewhere)
+        for path in ("/", "/runs/killed"):
+            gone = pages.get(path)
+            assert gone.status_code == 503
+            assert f"{own.parent} is gone." in words(gone)
+        elsewhere.rename(own.parent)
+        assert pages.get("/runs/killed").status_code == 200
+        assert pages.get("/").status_code == 200
+
+
+def test_steps_lost_that_nobody_knows_are_not_none(pages: Pages, root: Path, tmp_path: Path) -> None:
+    assert "steps lost 20 and for 1 start not known" in words(pages.get("/runs/killed"))
+    shutil.copytree(root / "killed", tmp_path / "killed")
+    history = tmp_path / "killed" / "history.jsonl"
+    assert history.exists()
+    kept = [line for line in history.read_text().splitlines(keepends=True) if '"steps_lost":20' not in line]
+    history.write_text("".join(kept))
+    with site_over(tmp_path) as site:
+        assert "steps lost not known at most those between two saves" in words(
+            Pages(site).get("/runs/killed")
+        )
 
 
 def test_a_root_may_be_one_run(root: Path) -> None:

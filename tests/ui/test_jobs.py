@@ -126,6 +126,17 @@ def test_what_goes_wrong_is_told_and_a_bug_with_its_traceback(
         assert caplog.text == ""
 
 
+def test_what_is_shown_of_work_that_ends_meanwhile_is_of_one_moment(jobs: Jobs) -> None:
+    go = threading.Event()
+    job = jobs.start("verify", "run", "Verify", lambda job: go.wait(PATIENCE))
+    before = job.seen()
+    go.set()
+    assert job.wait(PATIENCE)
+    assert (before.is_over, before.state in ("waiting", "running"), before.result) == (False, True, None)
+    after = job.seen()
+    assert (after.is_over, after.state, after.result) == (True, "done", True)
+
+
 def test_no_more_is_taken_on_than_can_be_waited_for(jobs: Jobs) -> None:
     go = threading.Event()
     taken = [jobs.start("a", str(n), "", lambda job: go.wait(PATIENCE)) for n in range(WAITING)]

@@ -95,7 +95,7 @@ class Remembered:
         self._memory = memory
         # A digest: what is kept of each object has it as a part of its key.
         self._run = hashlib.sha256(
-            place.encode("utf-8", "surrogateescape") + b"\0" + self._first_epoch()
+            place.encode("utf-8", "surrogatepass") + b"\0" + self._first_epoch()
         ).digest()
 
     def _first_epoch(self) -> bytes:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
 from unbroken.report.quantity import counted, moment, number, seconds, size
 
@@ -53,4 +55,5 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "counted": counted,
     "metric": metric,
     "metrics": metrics,
+    "urlencode": partial(quote, errors="surrogatepass"),
 }

@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 import os
 import secrets
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -110,14 +111,18 @@ class Access:
             return True
         return self.knows(_cookies(headers.get("cookie", "")).get(self.cookie, ""))
 
-    async def is_own(self, scope: Scope) -> bool:
-        """Whether the connection is one of this very user on this very machine.
+    async def is_own(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+        """Whether the connection is one of this very user on this very machine, and nobody else's request comes through it.
 
+        A proxy may be a process of this user, too, and pass on what others ask: then the name that is asked for is not one of
+        this machine alone, or a header tells of it.
         Asked in a thread: the kernel writes down all connections of the machine to answer it, and others are served meanwhile.
         Asked at each request: the same port may be another user's with the next connection.
         """
         peer = scope.get("client")
         if not self.is_local or not peer or not is_loopback(str(peer[0])):
+            return False
+        if not is_loopback(host_name(headers.get("host", ""))) or any(map(_is_of_a_proxy, headers)):
             return False
         asked = self.owner or owner_of
         return await to_thread.run_sync(asked, (str(peer[0]), int(peer[1])), self.port) == self.user
@@ -140,8 +145,12 @@ class Guarded:
             await self._app(scope, receive, send)
             return
 
+        started = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 given = {name.lower() for name, _ in message["headers"]}
                 extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in given]
                 if b"cache-control" not in given:
@@ -156,12 +165,19 @@ class Guarded:
 
         answer = await self._answer(scope)
         if answer is None:
-            if scope["method"] == "HEAD":
-                # What a page would be, and nothing of it: no page has to know that.
-                await self._app({**scope, "method": "GET"}, receive, without_body)
+            try:
+                if scope["method"] == "HEAD":
+                    # What a page would be, and nothing of it: no page has to know that.
+                    await self._app({**scope, "method": "GET"}, receive, without_body)
+                else:
+                    await self._app(scope, receive, with_headers)
+            except CancelledError:
+                # The server ends, and this request was not over in time. Whoever asked is told so; it is no failure of ours.
+                if started:
+                    raise
+                answer = self._refused(503, "The server ends.", "Ask again once it has been started again.")
             else:
-                await self._app(scope, receive, with_headers)
-            return
+                return
         status, headers, body = answer
         start: Message = {"type": "http.response.start", "status": status, "headers": headers}
         await with_headers(start)
@@ -191,7 +207,7 @@ class Guarded:
                 place = "/"
             cookie = f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict"
             return 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
-        if not access.is_shown(headers) and not await access.is_own(scope):
+        if not access.is_shown(headers) and not await access.is_own(scope, headers):
             return self._refused(
                 401,
                 "These pages need the token of their server.",
@@ -213,6 +229,10 @@ def is_loopback(name: str) -> bool:
     """
     address = _address(name)
     return name.lower() == "localhost" if address is None else address.is_loopback
+
+
+def _is_of_a_proxy(header: str) -> bool:
+    return header in ("forwarded", "via", "x-real-ip") or header.startswith("x-forwarded")
 
 
 def host_name(header: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, StoreUnavailable
 from unbroken.format.layout import FORMAT
 from unbroken.inspection import bucket
 from unbroken.inspection.remembered import Memory, Remembered
@@ -29,7 +29,8 @@ FRESH_BUCKET = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `name` is where it lies below the root, `address` what pages call it, `where` its path or URL."""
+    """One run. `name` is where it lies below the root, `address` what pages call it, `where` its path or URL. A name and a path
+    may hold bytes that are no text, as Python has those of files; an address does not."""
 
     name: str
     address: str
@@ -75,6 +76,7 @@ class Catalogue:
 
     def run(self, address: str) -> Run | None:
         """Return the run that an address names; None if there is none."""
+        self._check_there()
         known = self._found.get(address)
         if known is None:
             known = next((run for run in self.runs() if run.address == address), None)
@@ -89,7 +91,24 @@ class Catalogue:
         plain = open_run(run.where)
         return Repository.over(Remembered(plain.store, run.where, self.memory), plain.job)
 
+    def _check_there(self) -> None:
+        """Look whether the root is still there: a root that is gone is not one without runs.
+
+        Raises:
+            StoreUnavailable: it is not.
+            OSError: it cannot be looked at.
+        """
+        if self.is_bucket:
+            return
+        try:
+            os.scandir(root_of(self.root).text).close()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreUnavailable(
+                f"{self.root} is gone.", hint="If it comes back, its runs will show up here by themselves."
+            ) from error
+
     def _search(self) -> list[Run]:
+        self._check_there()
         if self.is_bucket:
             place = root_of(self.root).text
             return [
@@ -121,9 +140,10 @@ def _named(name: str, where: str) -> Run:
 
 
 def address_of(name: str) -> str:
-    """Return what stands for a run's name in an address: no slash, and never the name of another run.
+    r"""Return what stands for a run's name in an address: text without a slash, and never the name of another run.
 
-    >>> address_of("dqn/seed-1"), address_of("a~1b")
-    ('dqn~1seed-1', 'a~01b')
+    >>> address_of("dqn/seed-1"), address_of("a~1b"), address_of(os.fsdecode(b"r\xff"))
+    ('dqn~1seed-1', 'a~01b', 'r~2dcff')
     """
-    return name.replace("~", "~0").replace("/", "~1")
+    plain = name.replace("~", "~0").replace("/", "~1")
+    return "".join(f"~2{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in plain)

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from unbroken.errors import UnbrokenError
@@ -60,6 +60,11 @@ class Job:
     key: tuple[object, ...] = ()
     _stop: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
+
+    def seen(self) -> Job:
+        """Return it as it is now: what is shown of it, while it goes on, is of one moment."""
+        ended = self.ended  # before all else: what has ended does not change any more
+        return replace(self, ended=ended)
 
     @property
     def is_over(self) -> bool:

@@ -35,7 +35,7 @@ class Page(Generic[T]):
     def link(self, number: int) -> str:
         """Return the query of another page: what else was asked stays."""
         asked = {key: value for key, value in self.query.items() if value and key != self.parameter}
-        return "?" + urlencode({**asked, self.parameter: number})
+        return "?" + urlencode({**asked, self.parameter: number}, errors="surrogatepass")
 
     @property
     def numbers(self) -> list[int | None]:

@@ -19,7 +19,7 @@ from unbroken.ui.app.site import Site
 
 PORT = 8484
 """Taken where it is free and no other is asked for."""
-PATIENCE = 5
+PATIENCE = 2
 """Seconds that requests get to be answered at the end."""
 
 
@@ -92,7 +92,7 @@ def greeting(access: Access, root: str, *, allow_write: bool) -> list[str]:
     name = f"[{access.host}]" if ":" in access.host else access.host
     shown = {"0.0.0.0": socket.gethostname(), "[::]": socket.gethostname()}.get(name, name)  # noqa: S104 - a name to be shown
     lines = [
-        f"Runs under {root}: http://{shown}:{access.port}/?{TOKEN}={access.token}",
+        f"Runs under {printable(root)}: http://{shown}:{access.port}/?{TOKEN}={access.token}",
         "Checkpoints can be deleted from these pages."
         if allow_write
         else "These pages only look: nothing is changed.",
@@ -103,6 +103,11 @@ def greeting(access: Access, root: str, *, allow_write: bool) -> list[str]:
             f"ssh -L {access.port}:127.0.0.1:{access.port} HOST"
         )
     return [*lines, "Ctrl-C ends them."]
+
+
+def printable(text: str) -> str:
+    """Return a path such that any terminal takes it: bytes of it that are no text as Python writes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def listen(host: str, port: int | None) -> socket.socket:

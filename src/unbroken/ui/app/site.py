@@ -132,7 +132,9 @@ class Site:
                 **about,
             }
         )
-        return HTMLResponse(text, status_code=status, headers={"etag": tag} if tag else None)
+        # Names of files and texts of a run may hold what no page can: it is shown as Python writes it.
+        page = text.encode("utf-8", "backslashreplace")
+        return HTMLResponse(page, status_code=status, headers={"etag": tag} if tag else None)
 
     def problem(self, request: Request, error: UnbrokenError | OSError) -> Response:
         """Return the page of something that cannot be shown."""
@@ -186,7 +188,7 @@ class Opened:
         for commit in commits:
             if commit.sequence == sequence:
                 return commit
-        if not sequence or not commits or sequence > commits[0].sequence:
+        if sequence < 1 or not commits or sequence > commits[0].sequence:
             raise Missing
         raise Gone(self.run, sequence)
 
@@ -216,7 +218,7 @@ class Reading:
 def link(path: str, **query: object) -> str:
     """Return an address with a query."""
     asked = {key: value for key, value in query.items() if value not in (None, "")}
-    return path + (f"?{urlencode(asked)}" if asked else "")
+    return path + (f"?{urlencode(asked, errors='surrogatepass')}" if asked else "")
 
 
 def redirect(path: str) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from fastapi import APIRouter, Request
@@ -61,7 +62,8 @@ def routes(site: Site) -> APIRouter:
             raise Refused(
                 "A comparison needs two checkpoints.", "Tick two boxes in the table of checkpoints."
             )
-        job = site.jobs.latest(DIFFERENCE, opened.run.where, (a, b, clocks))
+        latest = site.jobs.latest(DIFFERENCE, opened.run.where, (a, b, clocks))
+        job = None if latest is None else latest.seen()
         about: dict[str, object] = {
             "opened": opened,
             "a": a,
@@ -80,7 +82,7 @@ def routes(site: Site) -> APIRouter:
         version = (
             None
             if job is None
-            else (job.id, job.state, job.done, job.words, job.read >> 20, job.is_stopping),
+            else (job.id, job.state, job.ended, job.done, job.words, job.read >> 20, job.is_stopping),
             dict(asked),
         )
         return site.page(
@@ -104,8 +106,39 @@ def _told(found: Difference, *, component: str, order: str, request: Request) ->
         "classes": classes_told(found.components),
         "page": paged(leaves, page_number(asked.get("page", "1")), size=LEAVES, query=asked),
         "off_by": off_by,
-        "plain": plain,
+        "told": told,
+        "far": far,
     }
+
+
+def told(text: str) -> str:
+    """Return one side of a difference for people.
+
+    >>> told("<f4[256]"), told("|u1[3, 4]"), told("0.5")
+    ('float32[256]', 'uint8[3, 4]', '0.5')
+    """
+    found = _ARRAY.match(text)
+    if found is None:
+        return plain(text)
+    return f"{_KINDS[found[1]]}{8 * int(found[2])}{text[found.end() :]}"
+
+
+def far(leaf: LeafDifference) -> str:
+    """Return how far apart two numbers are; nothing where that means nothing, as of the words of a generator.
+
+    >>> far(LeafDifference(place="a", component="c", before="1.5", after="2.0", distance=0.5))
+    '0.5'
+    >>> far(LeafDifference(place="a", component="c", before="4086520183", after="17", distance=4086520166.0))
+    ''
+    """
+    words = _WORDS.match(leaf.before) or _WORDS.match(leaf.after)
+    return "" if leaf.distance is None or words else f"{leaf.distance:.3g}"
+
+
+_ARRAY = re.compile(r"[<>|=]([iufc])([1-9]\d*)(?=\[)")
+_KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
+_WORDS = re.compile(r"-?\d{10,}$|[<>=]u[48]\[")
+"""Whole numbers of 32 bits and more, and arrays of them without a sign: states of generators, hashes, masks."""
 
 
 def _distance(leaf: LeafDifference) -> float:

@@ -72,8 +72,9 @@ def routes(site: Site) -> APIRouter:
             parameter="restarts",
             query=asked,
         )
-        measured = site.jobs.latest(MEASURE, opened.run.where)
-        jobs = site.jobs.of(opened.run.where)[:JOBS]
+        latest = site.jobs.latest(MEASURE, opened.run.where)
+        measured = None if latest is None else latest.seen()
+        jobs = [job.seen() for job in site.jobs.of(opened.run.where)[:JOBS]]
         rows = checkpoint_rows(
             listed(opened.repository, page.items, among=look.commits), look.story, cost_in(measured)
         )

@@ -23,7 +23,7 @@ from unbroken.inspection.verification import Verification, verified
 from unbroken.inspection.watched import Watched
 from unbroken.repo.pruning import check_idle, plan_prune
 from unbroken.repo.repository import Repository
-from unbroken.repo.usage import measure, sizes_of
+from unbroken.repo.usage import RunCost, measure, sizes_of
 from unbroken.report.pruning import plan_tables
 from unbroken.report.quantity import number
 from unbroken.report.table import Table
@@ -106,7 +106,7 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/jobs/{name}")
     def job(request: Request, name: str) -> Response:
-        found = _job(site, name)
+        found = _job(site, name).seen()
         run = next((run for run in site.catalogue.runs() if run.where == found.run), None)
         about: dict[str, object] = {
             "job": found,
@@ -115,6 +115,7 @@ def routes(site: Site) -> APIRouter:
             "verification": None,
             "plan": None,
             "pruned": None,
+            "cost": found.result if isinstance(found.result, RunCost) else None,
         }
         if isinstance(found.result, Verification):
             asked = request.query_params
@@ -135,6 +136,7 @@ def routes(site: Site) -> APIRouter:
         version = (
             found.id,
             found.state,
+            found.ended,
             found.done,
             found.words,
             found.read >> 20,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import resource
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +18,8 @@ from tests.browser.runs import MARKUP, make_bare, make_damaged, make_markup
 from tests.cli.command import Answer, unbroken
 from tests.cli.test_doctor import begun
 from tests.engine.training import Training, engine_of, train
+from unbroken.cli import destination
+from unbroken.errors import ConfigError
 from unbroken.inspection.target import Target
 from unbroken.repo.repository import Repository
 from unbroken.store.local import LocalStore
@@ -174,9 +179,69 @@ def test_a_file_that_exists_is_left_alone_unless_it_is_forced(run: Path, tmp_pat
 
 
 def test_a_place_that_cannot_be_written_gets_one_sentence(run: Path, tmp_path: Path) -> None:
-    for place in (tmp_path / "no" / "page.html", tmp_path):
+    (tmp_path / "file").touch()
+    for place, says in (
+        (tmp_path / "no" / "page.html", f"There is no directory {tmp_path / 'no'}."),
+        (tmp_path / "file" / "page.html", f"{tmp_path / 'file'} is a file, not a directory."),
+        (tmp_path, f"{tmp_path} is a directory."),
+    ):
         answer = unbroken("report", run, "-o", place, cwd=tmp_path)
         assert (answer.code, answer.err.count("\n")) == (2, 1)
+        assert says in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_that_is_full_is_told_with_the_file_and_leaves_what_was_there(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "page.html").write_text("mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As a full disk does it: a part is written, the rest is refused.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"page\.html"):
+            destination.put(tmp_path / "page.html", bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "page.html").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 250}.html"
+    destination.check(path, force=False)
+    destination.put(path, b"page")
+    assert path.read_bytes() == b"page"
+
+
+def test_a_pipe_is_written_into_and_stays_one(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        answer = unbroken("report", run, "-o", tmp_path / "pipe", cwd=tmp_path)
+        assert reader.stdout is not None
+        assert reader.stdout.read().endswith(b"</html>")
+    assert answer.code == 0
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_that_leads_nowhere_is_something_that_exists_and_stays_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "page.html"
+    link.symlink_to(tmp_path / "elsewhere.html")
+    with pytest.raises(ConfigError, match="exists"):
+        destination.check(link, force=False)
+    destination.check(link, force=True)
+    destination.put(link, b"page")
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere.html").read_bytes() == b"page"
+
+
+def test_a_dash_is_the_standard_output(run: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "unbroken", "report", run, "-o", "-"],
+        cwd=tmp_path, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.startswith(b"<!DOCTYPE html>")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,5 +254,5 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
     monkeypatch.setitem(sys.modules, library, None)
     answer = unbroken("report", run, cwd=tmp_path)
     assert answer.code == 2
-    assert "pip install 'unbroken[report]'" in answer.err
+    assert 'pip install "unbroken[report]"' in answer.err
     assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import time
 import webbrowser
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from unbroken.cli import destination
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
 from unbroken.errors import ConfigError
@@ -22,7 +21,12 @@ from unbroken.report.quantity import size
 def report(
     run: Annotated[str, typer.Argument(help="A run, a root that holds one, or RUN@STEP.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The file to write. Default: NAME-report.html, here.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write; - is the standard output. Default: NAME-report.html, here.",
+        ),
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace what exists.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
@@ -40,16 +44,16 @@ def report(
 
     target = run_of(run)
     path = Path(output or f"{re.sub(r'[^A-Za-z0-9._-]', '-', target.repository.job)}-report.html")
-    if path.is_dir():
-        raise ConfigError(f"{path} is a directory.", hint=f"Name a file: -o {path / 'report.html'}")
-    if not path.parent.is_dir():
+    if str(path) == destination.OUTPUT and (json or open_):
         raise ConfigError(
-            f"There is no directory {path.parent}.", hint="Make it, or name another file with -o."
+            "The report itself goes to the standard output.",
+            hint="Leave --json and --open out, or name a file.",
         )
-    if path.exists() and not force:
-        raise ConfigError(f"{path} exists.", hint="Add --force to replace it, or name another file with -o.")
+    destination.check(path, force=force)
     data = page(target, now=time.time()).encode("utf-8", "backslashreplace")
-    write(path, data)
+    destination.put(path, data)
+    if str(path) == destination.OUTPUT:
+        return EXIT_OK
     if open_:
         webbrowser.open(path.resolve().as_uri())
     show(
@@ -58,13 +62,3 @@ def report(
         json=json,
     )
     return EXIT_OK
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write beside `path` and rename, so that an interrupted command leaves no half file."""
-    beside = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

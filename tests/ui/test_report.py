@@ -216,10 +216,13 @@ def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
 
 def test_a_pipe_is_written_into_and_stays_one(run: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+    with (
+        (tmp_path / "read").open("wb") as read,
+        subprocess.Popen(["cat", tmp_path / "pipe"], stdout=read) as reader,
+    ):
         answer = unbroken("report", run, "-o", tmp_path / "pipe", cwd=tmp_path)
-        assert reader.stdout is not None
-        assert reader.stdout.read().endswith(b"</html>")
+        assert reader.wait(timeout=60) == 0
+    assert (tmp_path / "read").read_bytes().rstrip().endswith(b"</html>")
     assert answer.code == 0
     assert (tmp_path / "pipe").is_fifo()
 

@@ -17,7 +17,7 @@ from tests.engine.training import Training, engine_of, train
 from unbroken.engine.schedule import Every
 from unbroken.format import layout
 from unbroken.inspection.makeup import makeup
-from unbroken.inspection.overview import RunOverview, overview_of
+from unbroken.inspection.overview import RunOverview, interruptions, overview_of
 from unbroken.inspection.target import run_of
 from unbroken.repo.lock import read_lease
 from unbroken.repo.repository import Repository
@@ -100,6 +100,41 @@ def test_steps_of_which_no_word_was_left_are_not_known_rather_than_none(root: Pa
     assert [(one.first, one.last) for one in found.lost] == [(30, None)]
 
 
+def test_a_run_that_has_crashed_counts_that_interruption_before_anybody_goes_on(root: Path) -> None:
+    killed(root)
+    found = seen(root)
+    cut = interruptions(found.story, found.state)
+    assert (cut.count, cut.unknown, cut.steps_lost) == (1, 1, None)
+    go_on(root)
+    found = seen(root)
+    cut = interruptions(found.story, found.state)
+    assert (cut.count, dict(cut.kinds), cut.steps_lost) == (1, {"soft": 1}, None)
+
+
+def test_a_start_that_finds_its_training_finished_is_no_interruption(root: Path) -> None:
+    def body() -> None:
+        training = Training()
+        engine = engine_of(training, root)
+        engine.resume()
+        train(engine, training, start=0, until=25)
+        engine.save(25, reason="end of training", position="end", wait=True)
+        die()
+
+    assert in_child(body) == -signal.SIGKILL
+    for _ in range(2):
+        training = Training()
+        with engine_of(training, root) as engine:
+            engine.resume()
+    found = seen(root)
+    assert [(one.event, one.idle) for one in found.restarts if one.event == "start"] == [
+        ("start", False),
+        ("start", True),
+        ("start", True),
+    ]
+    assert interruptions(found.story, found.state).count == 0
+    assert found.lost == ()
+
+
 def test_saves_outlive_their_checkpoints_and_those_that_training_went_back_before_are_left_behind(
     root: Path,
 ) -> None:
@@ -149,7 +184,7 @@ def test_the_budget_of_a_run_is_the_one_it_was_told(root: Path) -> None:
 def test_damaged_checkpoints_are_rows_that_say_so_and_the_whole_ones_have_sizes(tmp_path: Path) -> None:
     make_damaged(tmp_path / "damaged")
     newest, middle, oldest = seen(tmp_path).checkpoints
-    assert (newest.state, middle.state, oldest.state) == ("damaged", "damaged", "whole")
+    assert (newest.state, middle.state, oldest.state) == ("damaged", "damaged", "good")
     assert "missing" in newest.problem
     assert newest.alone is None
     assert oldest.alone is not None

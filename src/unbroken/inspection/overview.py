@@ -10,8 +10,9 @@ Not promised: that a process on another machine lives. There its last sign of li
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
@@ -105,11 +106,49 @@ class Restart:
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
     process: str
+    idle: bool = False
+    """A start that found its training finished, and added nothing."""
 
     @property
     def interrupted(self) -> bool:
-        """Whether it is a start after a process that had not closed the run."""
-        return self.event == "start" and not self.first and self.fault not in NOT_KILLED
+        """Whether it is a start that went on after a process that had not closed the run."""
+        return self.went_on and self.fault not in NOT_KILLED
+
+    @property
+    def went_on(self) -> bool:
+        """Whether it is a start that went on with what was there."""
+        return self.event == "start" and not self.first and not self.idle
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """How often a run was interrupted, and what that has cost. The last one counts before anybody has gone on."""
+
+    count: int
+    kinds: Mapping[str, int]
+    """Class of the fault -> how often; the last one is of no class while nobody has gone on."""
+    known: int
+    """Steps that are known to be lost."""
+    unknown: int
+    """At how many interruptions nobody knows."""
+
+    @property
+    def steps_lost(self) -> int | None:
+        """Steps lost; None where nothing is known."""
+        return None if self.unknown and not self.known else self.known
+
+
+def interruptions(story: Story, state: State) -> Interruptions:
+    """Return how often a run was interrupted."""
+    cut = [one for one in story.restarts if one.interrupted]
+    lost = [one.steps_lost for one in story.restarts if one.went_on]
+    pending = state == "crashed"
+    return Interruptions(
+        count=len(cut) + pending,
+        kinds=dict(sorted(Counter(one.fault for one in cut).items())),
+        known=sum(steps or 0 for steps in lost),
+        unknown=sum(steps is None for steps in lost) + pending,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +173,8 @@ class CheckpointRow:
     directory: str
     time: float
     reason: str
-    state: Literal["whole", "damaged", "not finite"]
-    """`whole` as far as its arrays are not asked."""
+    state: Literal["good", "damaged", "not finite"]
+    """`good` as far as its documents say: its arrays are not read for it."""
     problem: str
     """Why a resume would pass over it; else empty."""
     abandoned: bool
@@ -277,11 +316,11 @@ def story_of(repository: Repository) -> Story:
     """Return the saves, starts and ends of a run. Reads its records only, and metadata where a record is missing."""
     points = _points(repository)
     axis = _Axis(points)
-    restarts = _restarts(repository.history(), axis)
+    restarts = _idle(_restarts(repository.history(), axis), points)
     lost = tuple(
         LostStretch(one.at, None if one.steps_lost is None else one.at + one.steps_lost, one.time)
         for one in restarts
-        if one.event == "start" and not one.first and one.steps_lost != 0
+        if one.went_on and one.steps_lost != 0
     )
     return Story(points, restarts, lost)
 
@@ -342,7 +381,7 @@ def checkpoint_rows(
                 directory=commit.directory,
                 time=commit.time,
                 reason="" if point is None else point.reason,
-                state="whole" if not one.problem else "damaged" if commit.good else "not finite",
+                state="good" if not one.problem else "damaged" if commit.good else "not finite",
                 problem=one.problem,
                 abandoned=one.abandoned,
                 saved_again=one.saved_again,
@@ -464,6 +503,19 @@ def _restarts(history: Sequence[HistoryRecord], axis: _Axis) -> tuple[Restart, .
         )
         for record in history
     )
+
+
+def _idle(restarts: tuple[Restart, ...], points: Sequence[SavePoint]) -> tuple[Restart, ...]:
+    """Return the restarts, those marked that found an end and that nothing was saved after. No clock is asked."""
+    ends = {point.sequence for point in points if point.position == "end"}
+    following = max((point.sequence for point in points), default=0)
+    found: list[Restart] = []
+    for one in reversed(restarts):
+        start = one.event == "start"
+        idle = start and not one.first and one.sequence in ends and following == one.sequence
+        found.append(replace(one, idle=idle))
+        following = one.sequence if start else following
+    return tuple(reversed(found))
 
 
 def _lost(record: HistoryRecord) -> int | None:

@@ -92,7 +92,10 @@ def save_cost(story: Story, budget: float | None) -> Chart:
 def sizes(story: Story) -> Chart:
     """Return how large each save was, and how much of it was new on the disk."""
     title = "What saves write"
-    caption = "All that a checkpoint holds, uncompressed, and what was new on the disk with it."
+    caption = (
+        "Uncompressed: the arrays of a checkpoint and its documents. New on the disk: all that was written for it,"
+        " records and indexes included, so of a small run it may be more."
+    )
     points = [point for point in story.points if point.bytes is not None]
     if not points:
         why = "Nothing was saved yet." if not story.points else "No save of this run says how large it was."
@@ -100,7 +103,7 @@ def sizes(story: Story) -> Chart:
     places = thinned([None if p.written is None else float(p.written) for p in points])
     drawn = sorted((points[place] for place in places), key=lambda point: point.at)
     data = [
-        _large(drawn, "holds", [point.bytes for point in drawn], BLUE, "circle"),
+        _large(drawn, "uncompressed", [point.bytes for point in drawn], BLUE, "circle"),
         _large(drawn, "new on the disk", [point.written for point in drawn], GREEN, "diamond-open"),
     ]
     figure: Spec = {
@@ -113,7 +116,7 @@ def sizes(story: Story) -> Chart:
     left = len(points) - len(drawn)
     table = DataTable(
         (
-            Column("step", numeric=True), Column("saved"), Column("holds", numeric=True),
+            Column("step", numeric=True), Column("saved"), Column("uncompressed", numeric=True),
             Column("new on the disk", numeric=True),
         ),
         tuple(

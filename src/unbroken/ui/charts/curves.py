@@ -62,17 +62,22 @@ MOST_SHADED = 200
 """So many of the newest lost stretches are shaded; all are marked."""
 
 
-def reward_and_loss(story: Story, *, most: int = MOST_METRICS) -> tuple[Chart, Chart]:
+def reward_and_loss(story: Story, *, most: int = MOST_METRICS, crashed: bool = False) -> tuple[Chart, Chart]:
     """Return the two curves that a person asks for first, as `curve` makes them."""
-    return curve(story, "reward", most=most), curve(story, "loss", most=most)
+    return curve(story, "reward", most=most, crashed=crashed), curve(
+        story, "loss", most=most, crashed=crashed
+    )
 
 
-def curve(story: Story, name: str, *, metric: str | None = None, most: int = MOST_METRICS) -> Chart:
+def curve(
+    story: Story, name: str, *, metric: str | None = None, most: int = MOST_METRICS, crashed: bool = False
+) -> Chart:
     """Return one of `CURVES`: at first `metric`, else the metric that its patterns find first; without one, none is drawn.
 
     Every metric is a choice, always in the same order. `most` of them come with traces, `metric` among them; the others
     are to be asked for by name: then `metric` is theirs, and `most` may be 1. The size of the chart is bounded by
-    `POINTS` and `CELLS` and grows with the names alone.
+    `POINTS` and `CELLS` and grows with the names alone. `crashed`: the last process is gone, and nobody has gone on: that
+    is marked, too.
 
     Raises:
         ConfigError: no save has recorded that metric.
@@ -82,7 +87,7 @@ def curve(story: Story, name: str, *, metric: str | None = None, most: int = MOS
     usual = preferred(metrics, patterns)
     caption = (
         "Values as they were at each save, over the global step."
-        " Above: where a process ended and where the next one went on; shaded: steps that were done again."
+        " Above: where a process ended and where the next one went on; shaded: steps lost, which were done again."
     )
     if metric is not None and metric not in metrics:
         raise ConfigError(
@@ -104,7 +109,7 @@ def curve(story: Story, name: str, *, metric: str | None = None, most: int = MOS
             own = _lines(story.points, one, hidden=one != chosen, most=DRAWN if one == chosen else share)
         choices.append(Choice(one, tuple(range(len(traces), len(traces) + len(own))), one == chosen))
         traces += own
-    marks = _marks(story)
+    marks = _marks(story, crashed=crashed)
     always = tuple(range(len(traces), len(traces) + len(marks)))
     figure: Spec = {"data": [*traces, *marks], "layout": _layout(story, chosen, strip=bool(marks))}
     table = _table(story.points, [chosen, *(one for one in ordered if one != chosen)])
@@ -195,17 +200,21 @@ def _line(
     }
 
 
-def _marks(story: Story) -> list[Spec]:
-    starts = [one for one in story.restarts if one.event == "start" and not one.first]
+def _marks(story: Story, *, crashed: bool) -> list[Spec]:
+    starts = [one for one in story.restarts if one.went_on]
     killed = [one for one in starts if one.interrupted]
     marks: list[Spec] = []
-    for label, symbol, own in (
-        (ENDS, "x", [one for one in killed if one.steps_lost is not None]),
-        (UNKNOWN, "x-open", [one for one in killed if one.steps_lost is None]),
-    ):
-        if own:
-            xs = [one.at + (one.steps_lost or 0) for one in own]
-            marks.append(_mark(label, xs, 1, list(map(_ended, own)), symbol, ORANGE))
+    known = [(one.at + (one.steps_lost or 0), _ended(one)) for one in killed if one.steps_lost is not None]
+    unknown = [(one.at, _ended(one)) for one in killed if one.steps_lost is None]
+    newest = story.gist.newest
+    if crashed and newest is not None:
+        told_of = f"ended, and nobody has gone on; how far it had come after step {number(newest.step)} is not known"
+        unknown.append((newest.at, told_of))
+    for label, symbol, own_marks in ((ENDS, "x", known), (UNKNOWN, "x-open", unknown)):
+        if own_marks:
+            marks.append(
+                _mark(label, [at for at, _ in own_marks], 1, [text for _, text in own_marks], symbol, ORANGE)
+            )
     for tier, (symbol, colour) in TIERS.items():
         own = [one for one in starts if one.tier == tier]
         if own:
@@ -246,7 +255,7 @@ def _ended(one: Restart) -> str:
 
 
 def _layout(story: Story, metric: str, *, strip: bool) -> Spec:
-    starts = [one for one in story.restarts if one.event == "start" and not one.first]
+    starts = [one for one in story.restarts if one.went_on]
     lost = [one for one in story.lost[-MOST_SHADED:] if one.last is not None]
     shapes = [_shaded(one.first, one.last or one.first) for one in lost]
     shapes += [_upright(one.at) for one in starts[-MOST_SHADED:]]

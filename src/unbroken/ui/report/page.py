@@ -42,7 +42,7 @@ def report(target: Target, *, now: float) -> str:
         state_sentence=tables.state_sentence(run),
         warnings=tables.warnings(run),
         facts=tables.facts(run),
-        curves=reward_and_loss(run.story),
+        curves=reward_and_loss(run.story, crashed=run.state == "crashed"),
         restarts=tables.restarts_table(run),
         restarts_sentence=tables.restarts_sentence(run),
         words=tables.WORDS,

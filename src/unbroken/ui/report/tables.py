@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from unbroken.engine.duration import percent
-from unbroken.inspection.overview import CheckpointRow, Restart, RunOverview
+from unbroken.inspection.overview import CheckpointRow, Interruptions, Restart, RunOverview, interruptions
 from unbroken.report.position import where
 from unbroken.report.quantity import counted, moment, number, seconds, size
 from unbroken.ui.charts.chart import Column, DataTable
@@ -46,21 +45,16 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
     """Return the numbers at the top."""
     newest = run.newest
     kept, saved = len(run.checkpoints), len(run.points)
-    cut = [one for one in run.restarts if one.interrupted]
-    known = [one.steps_lost for one in cut if one.steps_lost is not None]
-    unknown = len(cut) - len(known)
-    took = [one.seconds for one in cut]
+    cut = interruptions(run.story, run.state)
+    kinds = [f"{count} {kind}" for kind, count in cut.kinds.items()]
+    took = [one.seconds for one in run.restarts if one.interrupted]
     return (
         Fact("Newest step", "none" if newest is None else number(newest.at), "" if newest is None else moment(newest.time)),
         Fact("Saves on record", number(saved), f"{counted(kept, 'checkpoint')} kept"),
+        Fact("Interruptions", number(cut.count), ", ".join(kinds + ["nobody has gone on since"] * (run.state == "crashed"))),
+        Fact("Steps lost", *_lost(cut)),
         Fact(
-            "Interruptions",
-            number(len(cut)),
-            ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(one.fault for one in cut).items())),
-        ),
-        Fact("Steps lost", *_lost(known, unknown)),
-        Fact(
-            "Time to recover",
+            "Recovered in",
             seconds(sum(took) / len(took)) if took else "none",
             f"on average; at most {seconds(max(took))}" if took else "",
         ),
@@ -73,10 +67,12 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
     )  # fmt: skip
 
 
-def _lost(known: list[int], unknown: int) -> tuple[str, str]:
-    if unknown and not sum(known):
+def _lost(cut: Interruptions) -> tuple[str, str]:
+    if cut.steps_lost is None:
         return NOT_KNOWN, "at most those between two saves"
-    return number(sum(known)), f"and for {counted(unknown, 'start')} not known" if unknown else ""
+    return number(
+        cut.steps_lost
+    ), f"and of {counted(cut.unknown, 'interruption')} not known" if cut.unknown else ""
 
 
 def state_sentence(run: RunOverview) -> str:
@@ -89,12 +85,17 @@ def restarts_sentence(run: RunOverview) -> str:
     """Return how often the run was interrupted, as a sentence."""
     starts = [one for one in run.restarts if one.event == "start"]
     cut = sum(one.interrupted for one in starts)
+    idle = sum(one.idle for one in starts)
     refused = sum(one.event == "refused" for one in run.restarts)
     if not run.restarts:
         return "No start of this run is on record."
     told = (
         f"{counted(len(starts), 'start')}; {counted(cut, 'time')} the process before had not closed the run."
     )
+    if run.state == "crashed":
+        told += " The last process has not either, and nobody has gone on since."
+    if idle:
+        told += f" {counted(idle, 'start')} found the training finished."
     return told + (f" {counted(refused, 'start')} refused." if refused else "")
 
 
@@ -119,7 +120,9 @@ def checkpoints_table(run: RunOverview) -> DataTable:
     )  # fmt: skip
     shown = run.checkpoints[:MOST_ROWS]
     left = len(run.checkpoints) - len(shown)
-    note = f"The oldest {counted(left, 'checkpoint')} are left out: unbroken ls has them." if left else ""
+    note = f"Arrays are not read for this: unbroken verify {run.where} does."
+    if left:
+        note += f" The oldest {counted(left, 'checkpoint')} are left out: unbroken ls has them."
     return DataTable(columns, tuple(map(_checkpoint, shown)), note)
 
 
@@ -140,7 +143,18 @@ def warnings(run: RunOverview) -> list[str]:
 
 
 def _restart(one: Restart) -> tuple[str, ...]:
-    process, why = one.process, _short("; ".join([*one.reasons, *(f"changed: {c}" for c in one.changes)]))
+    process, why = (
+        one.process,
+        _short(
+            "; ".join(
+                [
+                    *["found the training finished"] * one.idle,
+                    *one.reasons,
+                    *(f"changed: {c}" for c in one.changes),
+                ]
+            )
+        ),
+    )
     if one.event == "start":
         lost = "" if one.first else NOT_KNOWN if one.steps_lost is None else number(one.steps_lost)
         ended = "first start" if one.first else one.fault
@@ -155,7 +169,7 @@ def _restart(one: Restart) -> tuple[str, ...]:
 def _checkpoint(one: CheckpointRow) -> tuple[str, ...]:
     inexact = ", ".join(f"{name}: {promise}" for name, promise in one.inexact.items())
     behind = "; left behind" if one.abandoned else "; saved again" if one.saved_again else ""
-    state = one.state if one.state == "whole" else _short(one.problem)
+    state = one.state if one.state == "good" else _short(one.problem)
     return (
         number(one.step),
         where(one.position, one.segment),

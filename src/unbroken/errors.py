@@ -58,6 +58,15 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
+def installing(*names: str, extra: str = "") -> str:
+    """Return the hint of an error about an optional library: how these, or an extra of ours, are installed.
+
+    >>> installing(extra="cloud")
+    'Run: pip install "unbroken[cloud]"'
+    """
+    return f"Run: pip install {' '.join(names)}" if names else f'Run: pip install "unbroken[{extra}]"'
+
+
 class UnbrokenError(Exception):
     """Base of all errors of this package.
 

@@ -120,27 +120,35 @@ def test_the_worst_tier_is_a_limit(worst: str, goes_on: bool) -> None:
         (
             {"damaged": {3: "bad"}},
             "newest",
-            'worst_tier="older" goes on from step 100, 100 before the newest; a mirror may bring the newest back.',
+            (
+                'worst_tier="older" (for one start: UNBROKEN_WORST_TIER=older) goes on from step 100, 100 before the newest;'
+                " a mirror may bring the newest back."
+            ),
         ),
         (
             {"damaged": {1: "bad", 2: "bad", 3: "bad"}, "rebuild": ""},
             "older",
-            'worst_tier="rebuilt" makes the environments anew from the journal.',
+            (
+                'worst_tier="rebuilt" (for one start: UNBROKEN_WORST_TIER=rebuilt) makes the environments anew from the'
+                " journal."
+            ),
         ),
         (
             {"damaged": {3: "bad"}, "rejected": {1: "poor", 2: "poor"}},
             "rebuilt",
             (
-                "Whole and not taken: resume=100 goes on from there all the same. A warm-up evaluation can ask less"
-                ' (`least`). worst_tier="fresh" starts at the beginning.'
+                "Whole and not taken: resume=100 (UNBROKEN_RESUME=100) goes on from there all the same. A warm-up"
+                ' evaluation can ask less (`least`). worst_tier="fresh" (for one start: UNBROKEN_WORST_TIER=fresh)'
+                " starts at the beginning."
             ),
         ),
         (
             {"damaged": {1: "bad", 2: "bad", 3: "bad"}},
             "rebuilt",
             (
-                "`unbroken verify RUN` names each file that is damaged, and a mirror brings them back. Without one,"
-                ' worst_tier="fresh" starts at the beginning, and keeps what can be read.'
+                "`unbroken verify 'the runs/a'` names each file that is damaged, and a mirror brings them back. Without"
+                ' one, worst_tier="fresh" (for one start: UNBROKEN_WORST_TIER=fresh) starts at the beginning, and keeps'
+                " what can be read."
             ),
         ),
     ],
@@ -149,7 +157,7 @@ def test_the_worst_tier_is_a_limit(worst: str, goes_on: bool) -> None:
 def test_where_it_stops_the_next_step_is_one_that_goes_on(
     known: dict[str, Any], worst: WorstTier, hint: str
 ) -> None:
-    plan = plan_recovery(Evidence(commits=THREE, **known), Wish(worst_tier=worst))
+    plan = plan_recovery(Evidence(commits=THREE, **known), Wish(worst_tier=worst), where="the runs/a")
     assert (plan.first, plan.hint) == (None, hint)
     if named := re.search(r'^(?:worst_tier="(\w+)"|.*resume=(\d+))', hint):
         way = Wish(worst_tier=named[1]) if named[1] else Wish(resume=int(named[2]))  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from unbroken.errors import CorruptObject, InternalError, UnsupportedFormat
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format import wire
+from unbroken.format.aside import Aside
 from unbroken.format.digest import digest_of
 from unbroken.format.journal import JournalRecord
 from unbroken.format.manifest import DocumentEntry, Manifest
@@ -107,6 +108,7 @@ RECORDS: list[Record] = [
     Outcome(sequence=0, reason="why"),
     FormatRecord(magic=MAGIC),
     MirrorRecord(id=WRITE),
+    Aside(job="run", pid=1, sequences=[Sequence(4), Sequence(9)]),
     JournalRecord(
         step=Step(5),
         segment=1,

@@ -23,6 +23,7 @@ COLUMNS = (
     Column("metrics"),
 )
 ABANDONED = "abandoned: a later start went back before it"
+ASIDE = "set aside: a start began anew; kept until you prune it"
 SAVED_AGAIN = "saved again at this step by a later start"
 
 
@@ -59,10 +60,18 @@ def cells(listed: Listed) -> tuple[str | Cell, ...]:
     commit = listed.commit
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(commit.metrics.items()))
     if listed.problem:
-        state = Cell(listed.problem, "bad")
+        state = Cell(f"{listed.problem}{f'; {ASIDE}' if listed.aside else ''}", "bad")
     else:
         good = f"good; {'; '.join(_told(listed))}" if listed.fidelity else "good"
-        word = ABANDONED if listed.abandoned else SAVED_AGAIN if listed.saved_again else good
+        word = (
+            ASIDE
+            if listed.aside
+            else ABANDONED
+            if listed.abandoned
+            else SAVED_AGAIN
+            if listed.saved_again
+            else good
+        )
         state = Cell(word, "quiet")
     taken = where(commit.position, commit.segment)
     return number(commit.step), taken, moment(commit.time), state, metrics

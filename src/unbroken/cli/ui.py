@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 from unbroken.inspection.target import default_root
 
 LOCAL = "127.0.0.1"
@@ -52,7 +52,7 @@ def ui(
         if missing not in NEEDED:
             raise
         raise ConfigError(
-            f"The pages need {missing}, which is not installed.", hint='Run: pip install "unbroken[ui]"'
+            f"The pages need {missing}, which is not installed.", hint=installing(extra="ui")
         ) from error
     serve(
         root or default_root(),

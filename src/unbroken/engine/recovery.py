@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from shlex import quote
 from typing import Protocol, runtime_checkable
 
 from unbroken.engine.settings import Resume, WorstTier
@@ -116,8 +117,15 @@ _WHAT = {
 }
 
 
-REPAIR = "`unbroken verify RUN` names each file that is damaged, and a mirror brings them back."
-ANEW = f'{REPAIR} Without one, worst_tier="fresh" starts at the beginning, and keeps what can be read.'
+FRESH = 'worst_tier="fresh" (for one start: UNBROKEN_WORST_TIER=fresh) starts at the beginning'
+
+
+def anew(where: str) -> str:
+    """Return what a person can do where nothing of the run can be used any more."""
+    return (
+        f"`unbroken verify {quote(where) if where else 'RUN'}` names each file that is damaged, and a mirror brings them back."
+        f" Without one, {FRESH}, and keeps what can be read."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ class RecoveryPlan:
 
     attempts: tuple[Attempt, ...]
     stop: str = ""
-    hint: str = ANEW
+    hint: str = ""
 
     @property
     def first(self) -> Attempt | None:
@@ -185,7 +193,7 @@ def plan_recovery(evidence: Evidence, wish: Wish, *, where: str = "") -> Recover
                 stop=f"no checkpoint has step {wish.resume}; {there}",
                 hint="Name one of these steps, or leave it out to go on from the newest checkpoint."
                 if steps
-                else ANEW,
+                else anew(where),
             )
         # A step that a person has named is not replaced by another one.
         return RecoveryPlan(
@@ -198,10 +206,10 @@ def plan_recovery(evidence: Evidence, wish: Wish, *, where: str = "") -> Recover
     limited.append(_limit(Attempt(Tier.REBUILT, None, evidence.rebuild), worst))
     limited.append(_limit(Attempt(Tier.FRESH, None), worst))
     stop = f"worst_tier={wish.worst_tier!r} allows nothing that is left"
-    return RecoveryPlan(tuple(limited), stop=stop, hint=_way_on(evidence, attempts))
+    return RecoveryPlan(tuple(limited), stop=stop, hint=_way_on(evidence, attempts, where))
 
 
-def _way_on(evidence: Evidence, attempts: Iterable[Attempt]) -> str:
+def _way_on(evidence: Evidence, attempts: Iterable[Attempt], where: str) -> str:
     """Return what a person can do where nothing is allowed any more, the way that costs least first."""
     tried = [attempt for attempt in attempts if attempt.commit is not None]
     left = next((attempt.commit for attempt in tried if not attempt.obstacle), None)
@@ -209,15 +217,22 @@ def _way_on(evidence: Evidence, attempts: Iterable[Attempt]) -> str:
         newest = max(c.step for c in evidence.commits if c.segment == left.segment)
         cost = f", {newest - left.step:,} before the newest" if newest > left.step else ""
         return (
-            f'worst_tier="older" goes on from step {left.step:,}{cost}; a mirror may bring the newest back.'
+            f'worst_tier="older" (for one start: UNBROKEN_WORST_TIER=older) goes on from step {left.step:,}{cost};'
+            " a mirror may bring the newest back."
         )
     if not evidence.rebuild:
-        return 'worst_tier="rebuilt" makes the environments anew from the journal.'
+        return (
+            'worst_tier="rebuilt" (for one start: UNBROKEN_WORST_TIER=rebuilt) makes the environments anew from the'
+            " journal."
+        )
     whole = next((a.commit for a in tried if a.commit and a.commit.sequence not in evidence.damaged), None)
     if whole is not None:
         less = " A warm-up evaluation can ask less (`least`)." if evidence.rejected else ""
-        return f'Whole and not taken: resume={whole.step} goes on from there all the same.{less} worst_tier="fresh" starts at the beginning.'
-    return ANEW
+        return (
+            f"Whole and not taken: resume={whole.step} (UNBROKEN_RESUME={whole.step}) goes on from there all the"
+            f" same.{less} {FRESH}."
+        )
+    return anew(where)
 
 
 def _checkpoints(evidence: Evidence, wish: Wish) -> Iterable[Attempt]:

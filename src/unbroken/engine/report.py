@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from shlex import quote
 
 from unbroken.engine.faults import EndOfProcess, FaultKind
 from unbroken.engine.mirroring import Lent
@@ -82,6 +83,8 @@ class ResumeReport:
     """Why it is this checkpoint, if it is another than `tier` says."""
     lent: Lent | None = None
     """What came of asking the mirror, if it was asked."""
+    left: bool = False
+    """Whether it begins anew beside checkpoints that it could not go on from, and that are kept."""
 
     def towards(self, total: int) -> ResumeReport:
         """Return this report for a segment that is to have `total` steps: one that had finished before goes on."""
@@ -146,6 +149,11 @@ class ResumeReport:
         lines = [self.line]
         lines += [f"  {self.lent}"] if self.lent is not None and str(self.lent) not in self.line else []
         lines += [f"  passed over {reason}" for reason in self.reasons]
+        if self.left:
+            lines.append(
+                "  what can be read of them is kept until you delete it:"
+                f" unbroken prune {quote(self.where)} --keep-last 1"
+            )
         lines += ["  the warm-up evaluation lets it pass"] if self.tried else []
         lines += [f"  changed: {change}" for change in self.changes]
         lines += [f"  warning: {warning}" for warning in self.warnings]

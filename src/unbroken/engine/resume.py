@@ -73,6 +73,8 @@ class Resumption:
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
     damaged: frozenset[Sequence] = frozenset()
     """Commits that were found not to load."""
+    left: tuple[Commit, ...] = ()
+    """Everything that a start which began anew has found, and could not go on from."""
     steps_lost: int | None = None
     where: str = ""
     origin: str = ""
@@ -151,6 +153,7 @@ class Resumption:
             tried=self.tried,
             chosen=self.chosen,
             lent=self.lent,
+            left=bool(self.left),
             also=also,
         )
 
@@ -250,6 +253,7 @@ def resume_run(
         adopted=result.adopted or _went_back(result, wish, evidence),
         reasons=(*plan.obstacles, *evidence.unreadable, *result.reasons),
         damaged=frozenset(condemned),
+        left=tuple(repository.commits()) if _begins_anew(result, wish, evidence) else (),
         steps_lost=_steps_lost(traces, result),
         where=settings.where,
         chosen=_chosen(result, wish, evidence, before),
@@ -268,6 +272,13 @@ def _chosen(result: Resumption, wish: Wish, evidence: Evidence, before: frozense
         return Chosen.STEP
     best = wish.best if wish.resume == "best" else None
     return Chosen.BEST if best is not None and best.choose(evidence.commits) == taken else None
+
+
+def _begins_anew(result: Resumption, wish: Wish, evidence: Evidence) -> bool:
+    """Whether it starts from the beginning although there was something, and nobody has asked for that by name."""
+    return (
+        result.tier is Tier.FRESH and wish.resume != "never" and bool(evidence.commits or evidence.unreadable)
+    )
 
 
 def _went_back(result: Resumption, wish: Wish, evidence: Evidence) -> bool:

@@ -72,6 +72,8 @@ class Writes(Protocol):
 
     def pinned(self) -> Mapping[Sequence, str]: ...
 
+    def aside(self) -> frozenset[Sequence]: ...
+
     def record(self, plan: RetentionPlan, *, durable: float | None) -> str: ...
 
     def retain(self, plan: RetentionPlan) -> object: ...
@@ -105,7 +107,7 @@ def carry_out(
         keep_last=keeping.keep_last,
         best=keeping.best,
         keep_first=keeping.keep_first,
-        damaged=keeping.damaged,
+        damaged=keeping.damaged | writer.aside(),
         pinned=writer.pinned(),
     )
     unrecorded = writer.record(plan, durable=durable)

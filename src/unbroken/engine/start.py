@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 
 from unbroken.engine import fingerprint
@@ -20,8 +21,15 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.source import KnowsThreads, RemembersRows, Source
 from unbroken.engine.warnings import CompanionLeftWarning
 from unbroken.engine.world import World
-from unbroken.errors import ConfigError, CorruptObject, Fenced, UnbrokenError
-from unbroken.format.records import HistoryRecord
+from unbroken.errors import (
+    ConfigError,
+    CorruptObject,
+    Fenced,
+    ObjectMissing,
+    UnbrokenError,
+    UnsupportedFormat,
+)
+from unbroken.format.records import Commit, HistoryRecord
 from unbroken.repo.follower import Follower
 from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
@@ -75,6 +83,8 @@ def find_start(
                 repository, source, settings, segment=segment, rebuilder=rebuilder, traces=traces,
                 world=world, council=council, lend=lend, trial=trial,
             )  # fmt: skip
+            if found.left:
+                seat.set_aside(readable(repository, found.left))
             if mirroring is not None and world is None:  # ranks have gone on by now: the first round takes it
                 mirroring.take()
             return found
@@ -93,6 +103,16 @@ def find_start(
     # All have gone on by now, and nothing is lost: the first save writes everything.
     if isinstance(source, RemembersRows):
         source.forget()
+    return found
+
+
+def readable(repository: Repository, commits: Iterable[Commit]) -> list[Commit]:
+    """Return those of which anything can be read: without its manifest a checkpoint is lost."""
+    found: list[Commit] = []
+    for commit in commits:
+        with suppress(CorruptObject, ObjectMissing, UnsupportedFormat):
+            repository.manifest(commit)
+            found.append(commit)
     return found
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.inspection.target import open_run, runs_in
+from unbroken.repo.aside import known_aside
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import abandoned, saved_again
 from unbroken.repo.settled import ATTEMPTS
@@ -31,6 +32,8 @@ class Listed:
     """Component -> `approximate` or `not captured`; those that are exact are left out."""
     components: int = 0
     """How many there are, exact or not."""
+    aside: bool = False
+    """A start began anew because this one and all others could not be used; it stays until a prune."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,22 @@ def _listed(repository: Repository) -> tuple[Listed, ...]:
 def listed(repository: Repository, some: Iterable[Commit], *, among: Sequence[Commit]) -> tuple[Listed, ...]:
     """Return what is known of some commits `among` all that count, newest first. Only what is asked for is read."""
     left, again = abandoned(among), saved_again(among)
+    apart = known_aside(repository.store)
     return tuple(
-        _one(repository, c, abandoned=c.sequence in left, saved_again=c.sequence in again) for c in some
+        _one(
+            repository,
+            c,
+            abandoned=c.sequence in left,
+            saved_again=c.sequence in again,
+            apart=c.sequence in apart,
+        )
+        for c in some
     )
 
 
-def _one(repository: Repository, commit: Commit, *, abandoned: bool, saved_again: bool) -> Listed:
+def _one(
+    repository: Repository, commit: Commit, *, abandoned: bool, saved_again: bool, apart: bool
+) -> Listed:
     problem = _problem(repository, commit)
     try:
         found = repository.meta(commit).fidelity
@@ -106,7 +119,7 @@ def _one(repository: Repository, commit: Commit, *, abandoned: bool, saved_again
     inexact = {
         name: one.fidelity.value for name, one in sorted(found.items()) if one.fidelity is not Fidelity.EXACT
     }
-    return Listed(commit, problem, abandoned, saved_again, inexact, len(found))
+    return Listed(commit, problem, abandoned, saved_again, inexact, len(found), apart)
 
 
 def _problem(repository: Repository, commit: Commit) -> str:

@@ -28,7 +28,7 @@ from unbroken.errors import (
 from unbroken.format import layout
 from unbroken.format.mirror import MIRROR, MirrorRecord
 from unbroken.format.records import Commit
-from unbroken.repo import copying, names
+from unbroken.repo import aside, copying, names
 from unbroken.repo.copying import Copied, facts
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best, plan_retention
@@ -99,6 +99,8 @@ class Mirror:
             StoreError: one of the places failed.
             Fenced: another process has taken the mirror over.
         """
+        if self._rounds == 0:
+            self._set_aside()
         wanted = chosen(self._source.commits(), best=best)
         if wanted:
             self._bind()
@@ -113,7 +115,13 @@ class Mirror:
                 yield Lost(commit, error)
         writer = self._writer.checkpoints
         self._writer.retain(
-            plan_retention(writer.commits(), keep_last=keep_last, best=best, pinned=writer.pinned())
+            plan_retention(
+                writer.commits(),
+                keep_last=keep_last,
+                best=best,
+                damaged=writer.aside(),
+                pinned=writer.pinned(),
+            )
         )
         # Not at each round: there may be thousands of records, and whoever needs a mirror needs checkpoints.
         if wanted and (self._rounds % SAVES_EVERY == 0 or wanted[-1].position == "end"):
@@ -126,6 +134,12 @@ class Mirror:
         for repository in (self._target, self._source):
             if _name_of(repository) != self._name:
                 repository.store.put(MIRROR, record)
+
+    def _set_aside(self) -> None:
+        """Keep what the mirror has had when its run began anew: before anything of the new beginning is copied."""
+        began = aside.moment(self._source.store)
+        if began is not None and began != aside.moment(self._target.store):
+            self._writer.set_aside(self._target.commits(), time=began)
 
     def close(self) -> None:
         """Give the mirror back."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from unbroken.errors import RunBusy
 from unbroken.format import layout
 from unbroken.format.records import Commit
-from unbroken.repo import collect, compaction, fencing, pins
+from unbroken.repo import aside, collect, compaction, fencing, pins
 from unbroken.repo.blobs import BlobIndex
-from unbroken.repo.chunklists import ChunkLists
+from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.collect import GcPlan, Inventory
 from unbroken.repo.compaction import CompactionPlan
 from unbroken.repo.lock import await_companion, read_lease
@@ -62,11 +62,16 @@ def _plan(store: ByteStore, keep_last: int | None) -> PrunePlan:
     index = BlobIndex(store)
     index.refresh()
     lists = ChunkLists(index)
+    apart = aside.aside(store, log.commits)
+
+    def needed_by(reader: Reader, lists: ChunkLists, commit: Commit) -> References:
+        return reader.readable(lists) if commit.sequence in apart else reader.references(lists)
+
     inventory = collect.take_inventory(
         store,
         log,
         index,
-        lambda commit: settled(index, lambda: Reader(store, index, commit).references(lists)),
+        lambda commit: settled(index, lambda: needed_by(Reader(store, index, commit), lists, commit)),
     )
     retention = None if keep_last is None else retention_now(store, log.commits, keep_last)
     dropped = frozenset(commit.sequence for commit in (retention.dropped if retention is not None else ()))
@@ -80,7 +85,8 @@ def _plan(store: ByteStore, keep_last: int | None) -> PrunePlan:
 
 
 def retention_now(store: ByteStore, commits: Iterable[Commit], keep_last: int) -> RetentionPlan:
-    """Return which commits a person's wish for `keep_last` leaves: what somebody is about to read stays."""
+    """Return which commits a person's wish for `keep_last` leaves: what somebody is about to read stays, what is set
+    aside goes."""
     return plan_retention(commits, keep_last=keep_last, pinned=pins.pinned(store, now=time.time()))
 
 

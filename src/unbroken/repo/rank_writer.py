@@ -184,6 +184,10 @@ class RankWriter:
         """Return nothing, as `commits`."""
         return {}
 
+    def aside(self) -> frozenset[Sequence]:
+        """Return nothing, as `commits`."""
+        return frozenset()
+
     def record(self, plan: RetentionPlan, *, durable: float | None) -> str:
         """Put nothing on record: the coordinator does."""
         return ""

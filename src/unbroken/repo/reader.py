@@ -7,6 +7,7 @@ for it; loading stops at the first fault, verifying collects them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -15,6 +16,7 @@ from unbroken.format import document as documents
 from unbroken.format import layout
 from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
+from unbroken.format.chunks import ChunkList
 from unbroken.format.digest import matches
 from unbroken.format.document import BlobRef, Document, chunks_of
 from unbroken.format.manifest import Manifest
@@ -290,6 +292,25 @@ class Reader:
         return References(
             named,
             tuple(lists.get(Digest(ref.tree), ref.count) for ref in found if ref.tree is not None),
+            births=frozenset(Digest(part.birth) for part in manifest.ranks if part.birth),
+        )
+
+    def readable(self, lists: ChunkLists) -> References:
+        """Return what of packs that needs which can be read of a damaged checkpoint; nothing without its manifest."""
+        try:
+            manifest = self.manifest
+        except (CorruptObject, UnsupportedFormat, ObjectMissing):
+            return References(frozenset())
+        found: list[ChunkList] = []
+        for name in manifest.documents:
+            with suppress(CorruptObject, UnsupportedFormat, ObjectMissing):
+                for ref in self._document(name).blobs:
+                    with suppress(CorruptObject, UnsupportedFormat, ObjectMissing):
+                        if ref.tree is not None:
+                            found.append(lists.get(Digest(ref.tree), ref.count))
+        return References(
+            frozenset(Digest(digest) for digest in manifest.blobs),
+            tuple(found),
             births=frozenset(Digest(part.birth) for part in manifest.ranks if part.birth),
         )
 

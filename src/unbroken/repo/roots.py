@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
-from unbroken.errors import ConfigError, StoreError, shown
+from unbroken.errors import ConfigError, StoreError, installing, shown
 from unbroken.format import layout
 from unbroken.format.digest import digest_of
 from unbroken.repo import names
@@ -254,7 +254,7 @@ def _bucket(url: str, *, below: str = "") -> ByteStore:
             raise
         raise ConfigError(
             f"{url} needs obstore, which is not installed.",
-            hint='In a checkout of Unbroken run: pip install ".[cloud]"',
+            hint=installing(extra="cloud"),
         ) from None
     return ObjectStore(url, below=below)
 

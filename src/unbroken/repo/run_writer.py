@@ -23,7 +23,7 @@ from unbroken.format.manifest import DocumentFormat
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.format.saves import SaveRecord
-from unbroken.repo import birth, collect, fencing, saves
+from unbroken.repo import aside, birth, collect, fencing, saves
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.compaction import Compacted
@@ -107,7 +107,10 @@ class RunWriter:
             )
             # Here nobody but a dead or a fenced process can have temporary files, or another rank.
             try:
+                damaged = aside.is_damaged(store)
                 writer._take_pen(temporary_seconds=0.0 if ranks is None else TEMPORARY_SECONDS)
+                if damaged:
+                    writer.set_aside(())
                 if writer.coordinator is not None:
                     writer.coordinator.admit()
             except Exception as error:
@@ -187,6 +190,22 @@ class RunWriter:
         """Write a checkpoint; see `CheckpointWriter.write`."""
         self._check_process()
         return self.checkpoints.write(snapshot, meta)
+
+    def set_aside(self, commits: Collection[Commit], *, time: float | None = None) -> None:
+        """Keep these commits beside all others until a person prunes the run; see `aside`. No save builds on them.
+
+        Raises:
+            StoreError: it could not be put on record.
+            Fenced: a newer process has taken the run over.
+        """
+        self._check_process()
+        held = self.checkpoints
+        fencing.check(self._store, self._pen.claim)
+        named = held.aside().union(commit.sequence for commit in commits)
+        kept = [commit for commit in held.commits() if commit.sequence in named]
+        now = self._clock() if time is None else time
+        aside.set_aside(self._store, kept, job=self.job, owner=self._lock.owner, time=now)
+        self._pen, self._checkpoints = held.pen, None  # who saves next looks at the run anew
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
         """Delete what the plan does not keep, and leftovers; see `CheckpointWriter.retain`."""

@@ -46,14 +46,15 @@ from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import WORTH, WORTH_IN_BULK, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest, RankPart
-from unbroken.format.meta import ComponentFidelity, Meta
+from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord, SaveOrder, is_vouched_for
 from unbroken.format.records import Commit
-from unbroken.repo import collect, compaction, fencing, names, pins
+from unbroken.repo import aside, collect, compaction, fencing, names, pins
 from unbroken.repo.attempt import Attempt, Joint, Written
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
+from unbroken.repo.completing import completed
 from unbroken.repo.coordinator import Coordinator
 from unbroken.repo.encoding import ComponentEncoder, Part, packs_of, stored_entry
 from unbroken.repo.joining import joined, merged, spent_on, together
@@ -137,7 +138,8 @@ class CheckpointWriter:
         self._saved_bytes = 0
         """Of the last save, in packs."""
         self._held = Needed()
-        """All blobs that they need."""
+        """All blobs that a save may build on: those that they need, but for what is set aside."""
+        self._aside = frozenset[Sequence]()
         self._starts: dict[Epoch, Sequence] = {}
         self._pid = os.getpid()
         self._saves = SaveLog(store, pen.claim, index)
@@ -174,8 +176,9 @@ class CheckpointWriter:
             signing_key=signing_key,
             coordinator=coordinator,
         )
-        last = read_log(store, starts=writer._starts).last
-        writer._next = Sequence(max(pen.first, last + 1, fencing.low_water(store)))
+        log = read_log(store, starts=writer._starts)
+        writer._next = Sequence(max(pen.first, log.last + 1, fencing.low_water(store)))
+        writer._aside = aside.aside(store, log.commits)
         writer.sweep(temporary_seconds=temporary_seconds)
         return writer
 
@@ -197,7 +200,11 @@ class CheckpointWriter:
         self._check_process()
         now = self._clock()
         pins.sweep(self._store, now=now, claim=self._claim)
-        return pins.pinned(self._store, now=now)
+        return {**dict.fromkeys(self._aside, aside.REASON), **pins.pinned(self._store, now=now)}
+
+    def aside(self) -> frozenset[Sequence]:
+        """Return the commits that are kept and not counted, until a person prunes the run."""
+        return self._aside
 
     def write(self, snapshot: Snapshot, meta: Meta) -> Commit:
         """Write `snapshot` as a checkpoint and return its commit once it is durable and counts.
@@ -539,7 +546,9 @@ class CheckpointWriter:
             if commit.manifest_digest in self._references
             and layout.commit(commit.sequence) not in plan.commits
         }
-        self._held = plan.needed or all_blobs(self._references.values())
+        apart = {c.manifest_digest for c in log.commits if c.sequence in self._aside}
+        relied = (found for digest, found in self._references.items() if digest not in apart)
+        self._held = plan.needed if plan.needed is not None and not apart else all_blobs(relied)
         self._lists.keep({c.name for found in self._references.values() for c in found.lists})
         self._index.condemn(_packs_of(plan.packs))
         if plan.low_water is not None:
@@ -564,29 +573,14 @@ class CheckpointWriter:
             known = replace(own.references, lists=(*own.references.lists, *lists))
             self._references[commit.manifest_digest] = known
         if known is None:
-            known = Reader(self._store, self._index, commit).references(self._lists)
+            reader = Reader(self._store, self._index, commit)
+            apart = commit.sequence in self._aside
+            known = reader.readable(self._lists) if apart else reader.references(self._lists)
             self._references[commit.manifest_digest] = known
         return known
 
     def _complete(self, meta: Meta, snapshot: Snapshot) -> Meta:
-        owner = self._pen.owner
-        fidelity = {
-            name: ComponentFidelity(promise.fidelity, promise.reason)
-            for name, promise in snapshot.promises.items()
-        }
-        return msgspec.structs.replace(
-            meta,
-            job=self.job,
-            pid=meta.pid or owner.pid,
-            process_start=meta.process_start or owner.start,
-            host=meta.host or owner.host,
-            boot_id=meta.boot_id or owner.boot_id,
-            time=meta.time or self._clock(),
-            bytes=meta.bytes or sum(component.nbytes for component in snapshot.components.values()),
-            fidelity=meta.fidelity or fidelity,
-            counters=meta.counters or snapshot.counters,
-            notes=meta.notes or [f"{note.kind}: {note.place}: {note.detail}" for note in snapshot.notes],
-        )
+        return completed(meta, snapshot, job=self.job, owner=self._pen.owner, now=self._clock())
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

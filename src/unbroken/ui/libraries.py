@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 from unbroken.report.position import where
 from unbroken.ui.filters import FILTERS
 
@@ -74,5 +74,5 @@ def own_file(name: str) -> str:
 def _missing(library: str, extra: str) -> ConfigError:
     return ConfigError(
         f"A page needs {library}, which is not installed.",
-        hint=f"Install it with: pip install 'unbroken[{extra}]'",
+        hint=installing(extra=extra),
     )

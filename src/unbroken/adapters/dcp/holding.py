@@ -83,6 +83,7 @@ class HeldRun:
                 keep_last=settings.keep_last,
                 best=settings.best_by,
                 keep_first=settings.keep_first,
+                damaged=checkpoints.aside(),
                 pinned=checkpoints.pinned(),
             )
             # How long the ranks took is not known here.

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from unbroken.errors import ConfigError, CorruptObject
+from unbroken.errors import ConfigError, CorruptObject, installing
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ def safetensors() -> tuple[Any, Any]:
     except ImportError as error:
         raise ConfigError(
             "This layout needs the package safetensors, which is not installed.",
-            hint="Install it: pip install safetensors",
+            hint=installing("safetensors"),
         ) from error
 
 

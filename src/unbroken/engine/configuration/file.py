@@ -20,7 +20,7 @@ from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import NONE
-from unbroken.errors import ConfigError, shown
+from unbroken.errors import ConfigError, installing, shown
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url
 
@@ -100,7 +100,7 @@ def _checked(content: Content) -> Mapping[str, Any]:
         import pydantic
     except ImportError as error:
         raise ConfigError(
-            f"{content.name} needs pydantic to be read.", hint="pip install pydantic"
+            f"{content.name} needs pydantic to be read.", hint=installing("pydantic")
         ) from error
     from unbroken.engine.configuration.model import File
 

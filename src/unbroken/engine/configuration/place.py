@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from unbroken.engine.configuration.variables import CONFIG
-from unbroken.errors import SHOWN, ConfigError, shown
+from unbroken.errors import SHOWN, ConfigError, installing, shown
 
 if TYPE_CHECKING:
     import yaml
@@ -104,7 +104,7 @@ def parse(text: str, name: str) -> Content:
     try:
         import yaml
     except ImportError as error:
-        raise ConfigError(f"{name} needs PyYAML to be read.", hint="pip install pyyaml") from error
+        raise ConfigError(f"{name} needs PyYAML to be read.", hint=installing("pyyaml")) from error
     try:
         depth = 0
         for event in cast("Any", yaml).parse(text, Loader=yaml.SafeLoader):

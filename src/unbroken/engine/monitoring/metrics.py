@@ -19,7 +19,7 @@ from unbroken.engine.observer import Saved
 from unbroken.engine.recovery import Tier
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.schedule import Every
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 from unbroken.types import Fidelity
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Metrics:
         except ImportError:
             raise ConfigError(
                 "Metrics need the library prometheus-client, which is not installed.",
-                hint='In a checkout of Unbroken run: pip install ".[metrics]"',
+                hint=installing(extra="metrics"),
             ) from None
         self.registry: CollectorRegistry = prometheus.CollectorRegistry()
         self._job = job

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from unbroken.adapters.nemo_gym.trainer.remote import GLOBAL_CONFIG, http
-from unbroken.errors import ConfigError, ServerMissing
+from unbroken.errors import ConfigError, ServerMissing, installing
 
 _REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """Where a server is reached that listens on all addresses of this machine."""
@@ -55,7 +55,7 @@ def config_at(address: str) -> Mapping[str, Any]:
     except ImportError as error:
         raise ConfigError(
             "Reading the head server's configuration needs PyYAML.",
-            hint='In a checkout of Unbroken run: pip install ".[nemo-gym]"',
+            hint=installing(extra="nemo-gym"),
         ) from error
     url = f"{address.rstrip('/')}{GLOBAL_CONFIG}"
     try:

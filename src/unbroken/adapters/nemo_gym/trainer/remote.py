@@ -21,7 +21,7 @@ import msgspec
 
 from unbroken.adapters.nemo_gym import control, words
 from unbroken.adapters.nemo_gym.trainer.payload import check_protocol
-from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError, UnsupportedFormat
+from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError, UnsupportedFormat, installing
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +43,7 @@ def http() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "Talking to servers of NeMo Gym needs httpx.",
-            hint='In a checkout of Unbroken run: pip install ".[nemo-gym]"',
+            hint=installing(extra="nemo-gym"),
         ) from error
     logging.getLogger("httpx").addFilter(_not_ours)
     return httpx

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +248,7 @@ def test_an_array_may_have_any_name(tmp_path: Path) -> None:
         (("--to", "sb3-zip"), "which only the script has"),
         (("--to", "w.pt"), "There are: rng_states, training_state"),
         (("--to", "w.pt", "--component", "training_state"), "no tensors"),
-        (("--to", "nowhere/w.npz", "--component", "training_state"), "No such file"),
+        (("--to", "nowhere/w.npz", "--component", "training_state"), "The folder nowhere does not exist"),
         (("--to", "train.py"), "no known format"),
     ],
 )
@@ -269,3 +272,44 @@ def test_a_file_is_replaced_only_when_asked(trained: Path, tmp_path: Path) -> No
     assert export("--force") == 0
     assert file.read_bytes().startswith(b"PK")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def out_of(trained: Path, place: Path, *words: object) -> Any:
+    return unbroken(
+        "export", trained / "runs", "--component", "training_state", "--to", place, *words, cwd=trained
+    )
+
+
+def test_only_a_plain_file_is_replaced(trained: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "nowhere.npz").symlink_to(tmp_path / "missing")
+    (tmp_path / "folder.npz").mkdir()
+    for name, what in {"pipe": "no plain file", "nowhere": "a link", "folder": "a folder"}.items():
+        for words in ([], ["--force"]):
+            answer = out_of(trained, tmp_path / f"{name}.npz", *words)
+            assert answer.code == 2
+            assert f"{name}.npz is {what}, and is not replaced." in answer.err
+    assert (tmp_path / "pipe.npz").is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["folder.npz", "nowhere.npz", "pipe.npz"]
+
+
+def test_a_name_of_full_length_is_written(trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"{'n' * 251}.npz"
+    assert out_of(trained, file).code == 0
+    assert os.listdir(tmp_path) == [file.name]
+
+
+def test_a_file_that_cannot_be_written_is_named(trained: Path, tmp_path: Path) -> None:
+    missing = out_of(trained, tmp_path / "no/state.npz")
+    assert (missing.code, missing.err.count("/no does not exist. Make it first.")) == (2, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        full = out_of(trained, tmp_path / "state.npz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert full.code == 2
+    assert "state.npz cannot be written: File too large." in full.err
+    assert os.listdir(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -225,8 +226,6 @@ def test_a_damaged_or_foreign_directory_is_one_clear_error(damage: str, exported
 
 
 def test_a_pickle_in_the_place_of_a_column_is_not_opened(exported: Path) -> None:
-    import hashlib
-
     held = np.empty(4, object)
     held[:] = [print, print, print, print]
     np.save(exported / OBS, held, allow_pickle=True)
@@ -236,6 +235,29 @@ def test_a_pickle_in_the_place_of_a_column_is_not_opened(exported: Path) -> None
     (exported / "neutral.json").write_text(json.dumps(document))
     with pytest.raises(CorruptObject, match=r"obs\.npy is damaged"):
         read(exported)
+
+
+@pytest.mark.parametrize(
+    "header", [b"(" * 117 + b"\n", b"{" + b" " * 116 + b"\n"], ids=["brackets", "half a dict"]
+)
+def test_a_header_that_is_none_is_one_clear_error(header: bytes, exported: Path) -> None:
+    data = bytearray((exported / OBS).read_bytes())
+    data[10:128] = header
+    (exported / OBS).write_bytes(data)
+    document = json.loads((exported / "neutral.json").read_text())
+    document["files"][OBS]["sha256"] = hashlib.sha256(data).hexdigest()
+    (exported / "neutral.json").write_text(json.dumps(document))
+    with pytest.raises(CorruptObject, match=r"obs\.npy is damaged"):
+        read(exported)
+
+
+def test_printed_an_export_says_what_it_holds_and_no_numbers(exported: Path) -> None:
+    found = neutral.load(exported)
+    assert repr(found.replay["buffer"]) == (
+        "<Replay buffer: 4 rows, oldest-first; actions: int64[4], obs: float64[4, 2]>"
+    )
+    assert repr(found).startswith("<Export of runs at step 2, in ")
+    assert repr(found).endswith("; normalizers: observations; replay: buffer>")
 
 
 def test_without_verifying_a_changed_row_is_read_as_it_is(exported: Path) -> None:

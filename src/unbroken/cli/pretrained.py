@@ -86,7 +86,7 @@ def write_models(
     if not models:
         raise ConfigError(f"{component} holds no model.", hint="Export it to .npz or .json.")
 
-    beside = directory.with_name(f".{directory.name}-{secrets.token_hex(4)}")
+    beside = directory.with_name(f".{directory.name[:40]}-{secrets.token_hex(4)}")
     names = [""] if len(models) == 1 else [place.replace("/", ".") for place in models]
     try:
         for name, model in zip(names, models.values(), strict=True):

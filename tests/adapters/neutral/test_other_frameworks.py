@@ -50,7 +50,7 @@ def saved(root: Path, module: Any) -> Path:
     return root
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.exactness, id="False"), True])
 def test_a_policy_of_rllib_acts_in_a_loop_of_ones_own(shared: bool, tmp_path: Path) -> None:
     module = rllib_module(gym.spaces.Discrete(4), vf_share_layers=shared)
     directory = export(saved(tmp_path / "runs", module), tmp_path / "out")
@@ -65,6 +65,7 @@ def test_a_policy_of_rllib_acts_in_a_loop_of_ones_own(shared: bool, tmp_path: Pa
     assert len(np.unique(policy(some.numpy()))) > 1
 
 
+@pytest.mark.exactness
 def test_a_policy_of_rllib_goes_on_in_sb3(tmp_path: Path) -> None:
     module = rllib_module(gym.spaces.Discrete(4), vf_share_layers=False)
     directory = export(saved(tmp_path / "runs", module), tmp_path / "out")
@@ -96,6 +97,7 @@ class Net(nn.Module):
         self.target = nn.Sequential(nn.Linear(3, 2))
 
 
+@pytest.mark.exactness
 @pytest.mark.filterwarnings(
     "ignore"
 )  # Lightning announces its own deprecations, and what it would like to have

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from tests.adapters.neutral.conftest import Thirty
 from tests.adapters.neutral.exported import bounded, build, export, train, vector
 from unbroken import PrioritizedReplayBuffer, Ring, Run, neutral
 from unbroken.errors import ConfigError, StateMismatch
@@ -50,9 +51,7 @@ BUFFERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(
-            case, marks=pytest.mark.exactness if case in ("not full", "two environments") else (), id=case
-        )
+        pytest.param(case, marks=() if case == "around the end" else pytest.mark.exactness, id=case)
         for case in BUFFERS
     ],
 )
@@ -108,6 +107,9 @@ def test_weights_statistics_and_rows_come_back_to_sb3(tmp_path: Path) -> None:
     assert np.array_equal(
         fresh.predict(some, deterministic=True)[0], model.predict(some, deterministic=True)[0]
     )
+    acting = neutral.load_policy(directory)
+    assert np.array_equal(acting(some), model.predict(outer.normalize_obs(some), deterministic=True)[0])
+    assert not np.array_equal(acting(some, normalize=False), acting(some))
     for key, tensor in model.policy.state_dict().items():
         assert torch.equal(fresh.policy.state_dict()[key], tensor)
     assert [line for line in report.left if line.startswith("the optimizer")]
@@ -174,9 +176,8 @@ def test_a_hand_written_dqn_goes_on_in_sb3_with_its_network_and_its_rows(tmp_pat
     assert "6 tensors of net -> model.policy.q_net.q_net" in str(report)
 
 
-def test_from_sb3_into_a_loop_and_back_nothing_changes(tmp_path: Path) -> None:
-    model = build("DQN", vector(), ACTIONS)
-    first = export(train(model, 30, tmp_path / "sb3"), tmp_path / "first")
+def test_from_sb3_into_a_loop_and_back_nothing_changes(thirty: Thirty, tmp_path: Path) -> None:
+    model, first = thirty.model, thirty.directory
     net, buffer = q_network(), PrioritizedReplayBuffer(
         40, {"obs": ((3,), "f4"), "next_obs": ((3,), "f4"), "actions": ((), "i8"), "rewards": ((), "f4"),
              "terminated": ((), "?"), "truncated": ((), "?")},
@@ -247,13 +248,6 @@ def standing(**settings: Any) -> Any:
     return model
 
 
-@pytest.fixture(scope="module")
-def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of thirty steps of a DQN."""
-    root = tmp_path_factory.mktemp("thirty")
-    return export(train(build("DQN", vector(), ACTIONS), 30, root), root / "out")
-
-
 UNFIT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "weights": ({}, StateMismatch, r"float32\[64, 4\] in the model, float32\[64, 3\] in the export"),
     "rows": ({"networks": {}}, StateMismatch, "obs: 4 numbers a row in the model, 3 in the export"),
@@ -276,24 +270,24 @@ NO_COLUMN: dict[str, tuple[dict[str, str], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_what_does_not_fit_leaves_the_model_as_it_was(case: str, thirty: Path) -> None:
+def test_what_does_not_fit_leaves_the_model_as_it_was(case: str, thirty: Thirty) -> None:
     words, kind, message = UNFIT[case]
     wider = standing(observations=vector(4))
     before = state(wider)
     with pytest.raises(kind, match=message):
-        neutral.into_sb3(thirty, wider, **words)
+        neutral.into_sb3(thirty.directory, wider, **words)
     assert same([*state(wider).values()], [*before.values()])
 
 
 @pytest.mark.parametrize("case", NO_COLUMN)
-def test_a_column_that_is_not_what_it_is_named_leaves_the_model_as_it_was(case: str, thirty: Path) -> None:
+def test_a_column_that_is_not_what_it_is_named_leaves_the_model_as_it_was(case: str, thirty: Thirty) -> None:
     fields, kind, message = NO_COLUMN[case]
     model = standing()
     before = state(model)
     with pytest.raises(kind, match=message):
-        neutral.into_sb3(thirty, model, fields=fields)
+        neutral.into_sb3(thirty.directory, model, fields=fields)
     assert same([*state(model).values()], [*before.values()])
-    neutral.into_sb3(thirty, model)
+    neutral.into_sb3(thirty.directory, model)
     assert not same([*state(model).values()], [*before.values()])
 
 
@@ -332,11 +326,18 @@ def test_rows_that_do_not_follow_one_another_are_no_rows_of_a_buffer_with_one_ob
     assert same([*state(two).values()], [*before.values()])
 
 
-def test_two_networks_for_one_part_are_refused(thirty: Path) -> None:
+def test_another_algorithm_is_named_where_weights_do_not_fit(thirty: Thirty) -> None:
+    with pytest.raises(StateMismatch, match="A DQN has trained it, and the model is a PPO: build a DQN"):
+        neutral.into_sb3(thirty.directory, build("PPO", vector(), ACTIONS))
+
+
+def test_two_networks_for_one_part_are_refused(thirty: Thirty) -> None:
     model = standing()
     before = state(model)
     with pytest.raises(ConfigError, match=r"gives weights of model\.policy\.q_net\.q_net twice"):
         neutral.into_sb3(
-            thirty, model, networks={"q_net": "policy:q_net", "q_net.q_net": "policy:q_net_target.q_net"}
+            thirty.directory,
+            model,
+            networks={"q_net": "policy:q_net", "q_net.q_net": "policy:q_net_target.q_net"},
         )
     assert same([*state(model).values()], [*before.values()])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unbroken.adapters.neutral.reading import Export, load, value_of
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, CorruptObject
 from unbroken.format.neutral import Acting, Head, Number, Path, Space, Step
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Policy:
 
         Raises:
             ConfigError: it has not the shape of the observation space.
+            CorruptObject: the path of the export does not lead from its observations to its actions.
         """
         import torch
 
@@ -60,12 +61,20 @@ class Policy:
             )
         if normalize:
             given = self.normalized(given)
+        if not given.flags.writeable:
+            given = given.copy()  # rows of a replay buffer are, and torch warns of what nobody writes to
         batch = torch.as_tensor(given[None] if single else given)
-        with torch.no_grad():
-            output = _HEADS[self.act.head.kind](self.act.head, self.network(batch), actions)
-        taken: NDArray[Any] = output.numpy().reshape(-1, *actions.shape)
-        if self.act.head.kind == "continuous":
-            taken = _bounded(taken, self.act.head.bounds, actions)
+        try:
+            with torch.no_grad():
+                output = _HEADS[self.act.head.kind](self.act.head, self.network(batch), actions)
+            taken: NDArray[Any] = output.numpy().reshape(-1, *actions.shape)
+            if self.act.head.kind == "continuous":
+                taken = _bounded(taken, self.act.head.bounds, actions)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise CorruptObject(
+                f"The way to act in this export fails on observations of shape {space.shape}: {error}",
+                hint="Export the run again.",
+            ) from error
         return taken[0] if single else taken
 
     def normalized(self, observation: ArrayLike) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import msgspec
@@ -34,6 +35,10 @@ _SAFETENSORS = {
 }  # fmt: skip
 _BITS = {"bfloat16": "uint16"}
 """What numpy lacks, and the type in which its bits are given."""
+_NO_ARRAY = (
+    ValueError, TypeError, KeyError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError, EOFError, OSError,
+)  # fmt: skip
+"""What numpy raises for a file that is no array of its own: its header is read as Python's words are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ def write(contents: Contents, directory: Path, *, force: bool = False) -> Neutra
         OSError: the disk is full, or may not be written to.
     """
     check_place(directory, force=force)
-    beside = directory.with_name(f".{directory.name}-{secrets.token_hex(4)}")
+    # A name of full length has no room for more letters.
+    beside = directory.with_name(f".{directory.name[:40]}-{secrets.token_hex(4)}")
     try:
         beside.mkdir(mode=0o700)
         for name, tensors in contents.weights.items():
@@ -189,8 +195,8 @@ def read_column(directory: Path, column: neutral.Column, file: File, *, verify: 
         array: NDArray[Any] = np.load(
             path, mmap_mode="r" if math_size(column.shape) else None, allow_pickle=False
         )
-    except (ValueError, OSError, EOFError) as error:
-        raise _damaged(path, str(error)) from error
+    except _NO_ARRAY as error:
+        raise _damaged(path, f"{error}") from error
     if list(array.shape) != column.shape or array.dtype.name != column.dtype:
         raise _damaged(path, f"it holds {array.dtype.name}{list(array.shape)}")
     return array

@@ -116,7 +116,7 @@ def _weights(
             raise ConfigError(
                 f"networks= gives weights of model.policy.{part} twice.", hint="Name each part once."
             )
-        made.update(_matched(expected, tensors, prefix, source))
+        made.update(_matched(expected, tensors, prefix, source, _advice(export, model)))
         report.carried.append(f"{len(expected)} tensors of {source} -> model.policy{prefix and '.' + part}")
     untouched = sorted({name.partition(".")[0] for name in own.keys() - made.keys()})
     if untouched:
@@ -140,7 +140,17 @@ def _part_of_export(export: Export, source: str) -> dict[str, torch.Tensor]:
     return found
 
 
-def _matched(expected: Tensors, tensors: Tensors, prefix: str, source: str) -> dict[str, torch.Tensor]:
+def _advice(export: Export, model: BaseAlgorithm) -> str:
+    """Return what to do where weights do not fit."""
+    trained, own = export.document.source.algorithm.rpartition(":")[2], type(model).__name__
+    if export.document.source.framework == "stable_baselines3" and trained not in ("", own):
+        return f"A {trained} has trained it, and the model is a {own}: build a {trained}, or say with networks= which part goes where."
+    return "Build it with the sizes of the export, or say with networks= which part goes where."
+
+
+def _matched(
+    expected: Tensors, tensors: Tensors, prefix: str, source: str, advice: str
+) -> dict[str, torch.Tensor]:
     """Return the tensor for each name: by the names, or else in their order."""
     inside = {name.removeprefix(prefix): name for name in expected}
     if inside.keys() == tensors.keys():
@@ -148,14 +158,14 @@ def _matched(expected: Tensors, tensors: Tensors, prefix: str, source: str) -> d
     elif len(inside) == len(tensors):
         pairs = dict(zip(inside.values(), tensors.values(), strict=True))
     else:
-        raise _unfit(f"{source} has {len(tensors)} tensors", [f"the model has {len(expected)} there"])
+        raise _unfit(f"{source} has {len(tensors)} tensors", [f"the model has {len(expected)} there"], advice)
     wrong = [
         f"{name}: {_shown(expected[name])} in the model, {_shown(tensor)} in the export"
         for name, tensor in pairs.items()
         if (expected[name].shape, expected[name].dtype) != (tensor.shape, tensor.dtype)
     ]
     if wrong:
-        raise _unfit(f"{source} does not fit the model", wrong)
+        raise _unfit(f"{source} does not fit the model", wrong, advice)
     return pairs
 
 
@@ -163,12 +173,8 @@ def _shown(tensor: Any) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def _unfit(message: str, differences: list[str]) -> StateMismatch:
-    return StateMismatch(
-        f"{message}. The model is as it was.",
-        hint="Build it with the sizes of the export, or say with networks= which part goes where.",
-        differences=differences,
-    )
+def _unfit(message: str, differences: list[str], advice: str) -> StateMismatch:
+    return StateMismatch(f"{message}. The model is as it was.", hint=advice, differences=differences)
 
 
 def _replay(

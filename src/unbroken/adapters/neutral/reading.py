@@ -59,7 +59,7 @@ class Normalizer:
         return scaled.astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Replay:
     """A replay buffer. Its arrays are mapped from the files, and read-only.
 
@@ -70,6 +70,10 @@ class Replay:
     record: ReplayRecord
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     """By the name in the program; one of a dict of arrays by `name.key`."""
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {self[name].dtype}{list(self[name].shape)}" for name in self)
+        return f"<Replay {self.record.name}: {len(self)} rows, {self.record.order}; {columns}>"
 
     def __len__(self) -> int:
         """How many rows there are; with several environments each row holds one step of all of them."""
@@ -99,13 +103,23 @@ def column_name(name: str, key: str) -> str:
     return f"{name}.{key}" if key else name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Export:
     """What `load` returns. Weights and buffers are read when they are asked for, and kept."""
 
     directory: Path
     document: Neutral
     verify: bool = True
+
+    def __repr__(self) -> str:
+        held = self.document
+        parts = {
+            "networks": [one.name for one in held.networks],
+            "normalizers": [one.name for one in held.normalizers],
+            "replay": [one.name for one in held.replay],
+        }
+        told = "; ".join(f"{part}: {', '.join(names)}" for part, names in parts.items() if names)
+        return f"<Export of {held.source.run} at step {self.step}, in {self.directory}; {told}>"
 
     @property
     def step(self) -> int:

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from unbroken.format.records import Commit
 from unbroken.inspection.listing import listed
-from unbroken.inspection.overview import Restart, Story, budget_of, checkpoint_rows
+from unbroken.inspection.overview import Story, budget_of, checkpoint_rows, interruptions
 from unbroken.repo.usage import RunCost
 from unbroken.ui.app.jobs import Job
 from unbroken.ui.app.kept import Kept
@@ -48,14 +48,15 @@ def routes(site: Site) -> APIRouter:
     def chart_of(opened: Opened, look: Look, name: str, metric: str | None) -> Chart:
         """Return a chart of a run; of a curve one metric, the usual one where none of this name is known."""
         story = look.story
+        crashed = site.looking.standing(opened.repository, look).state == "crashed"
         chosen = metric if metric in story.metrics else None
 
         def draw() -> Chart:
             if name in CURVES:
-                return curve(story, name, metric=chosen, most=1)
+                return curve(story, name, metric=chosen, most=1, crashed=crashed)
             return COSTS[name](story, budget_in(opened, look))
 
-        return charts.get((opened.run.where, name, chosen), draw, version=look.moment)
+        return charts.get((opened.run.where, name, chosen), draw, version=(look.moment, crashed))
 
     @router.get("/runs/{address}")
     def run(request: Request, address: str) -> Response:
@@ -95,8 +96,7 @@ def routes(site: Site) -> APIRouter:
             "rows": rows,
             "points": {point.sequence: point for point in look.story.points if point.sequence},
             "restarts": restarts,
-            "kills": [one for one in look.story.restarts if one.interrupted],
-            "steps_lost": steps_lost(look.story.restarts),
+            "cut": interruptions(look.story, standing.state),
             "measured": measured,
             "cost": cost_in(measured),
             "jobs": jobs,
@@ -133,12 +133,6 @@ def found(commits: Sequence[Commit], text: str) -> Sequence[Commit]:
 
 def newest(look: Look) -> Commit | None:
     return look.commits[0] if look.commits else None
-
-
-def steps_lost(restarts: Sequence[Restart]) -> tuple[int, int]:
-    """Return how many steps had to be done again, and at how many starts that is not known."""
-    starts = [one for one in restarts if one.event == "start" and not one.first]
-    return sum(one.steps_lost or 0 for one in starts), sum(one.steps_lost is None for one in starts)
 
 
 def cost_in(job: Job | None) -> RunCost | None:

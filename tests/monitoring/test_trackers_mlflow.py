@@ -1,4 +1,7 @@
-"""MLflow, with the client as it is: a store in a file, and a server of its own."""
+"""MLflow, with the client as it is: a store in a file, and a server of its own.
+
+All in `make exactness`, since a process takes seconds to load MLflow.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from tests.monitoring.prometheus import HOST, free_port
-from tests.monitoring.tracking import CHECKPOINT, TOTAL, finished, killed, until
+from tests.monitoring.tracking import CHECKPOINT, TOTAL, Forked, environment, finished, killed, until
 from unbroken.trackers import mlflow_run
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "GIT_PYTHON_REFRESH": "quiet"}
@@ -84,15 +89,16 @@ def server(tmp_path: Path, store: str) -> Iterator[str]:
             os.killpg(process.pid, 15)
 
 
-def check(uri: str, root: Path) -> None:
+def check(
+    held: Held, root: Path, killed: Callable[[str, Path], None], finished: Callable[[str, Path], str]
+) -> None:
     """Kill a training and let it go on; look at what its tracker holds of it."""
-    held = Held(root.with_name("mlflow.db"))
-    killed("mlflow", root, lambda: None, MLFLOW_TRACKING_URI=uri, **QUIET)
+    killed("mlflow", root)
     assert held.points("loss") == STEPS[:26]
     assert held.ask("SELECT run_uuid FROM runs") == [(mlflow_run(root).get("run_id"),)]
-    state, said = finished("mlflow", root, MLFLOW_TRACKING_URI=uri, **QUIET)
-    assert state == finished("nothing", root.with_name("undisturbed"))[0]
-    assert len(held.ask("SELECT run_uuid FROM runs")) == 1, said
+    state = finished("mlflow", root)
+    assert state == finished("nothing", root.with_name("undisturbed"))
+    assert len(held.ask("SELECT run_uuid FROM runs")) == 1
     assert held.points("loss") == STEPS
     assert held.points("unbroken/checkpoint") == held.points("unbroken/save_seconds") == SAVED
     assert held.points("unbroken/restart") == [CHECKPOINT]
@@ -102,10 +108,66 @@ def check(uri: str, root: Path) -> None:
     assert "goes on at step 20" in line
 
 
+@pytest.mark.exactness
 def test_mlflow_goes_on_in_one_run_that_has_each_step_once_and_marks(tmp_path: Path, store: str) -> None:
-    check(store, tmp_path / "run")
+    libraries = ("mlflow", "mlflow.store.tracking.sqlalchemy_store")
+    with closing(Forked(*libraries, MLFLOW_TRACKING_URI=store, **QUIET)) as forked:
+        check(Held(tmp_path / "mlflow.db"), tmp_path / "run", forked.killed, forked.finished)
 
 
 @pytest.mark.exactness
-def test_a_server_of_mlflow_holds_the_same(tmp_path: Path, server: str) -> None:
-    check(server, tmp_path / "run")
+def test_a_server_of_mlflow_holds_the_same_and_is_not_asked_at_each_step_what_stands_there(
+    tmp_path: Path, server: str
+) -> None:
+    variables = {"MLFLOW_TRACKING_URI": server, **QUIET}
+    check(
+        Held(tmp_path / "mlflow.db"),
+        tmp_path / "run",
+        lambda kind, root: killed(kind, root, **variables),
+        lambda kind, root: finished(kind, root, **variables)[0],
+    )
+    asked = (tmp_path / "server.log").read_text()
+    assert "metrics/get-history" not in asked
+    assert 2 <= asked.count("/mlflow/runs/get?") < 10, "once a start, and what MLflow asks for itself"
+
+
+UNANSWERED = """
+import random, sys
+from unbroken.adapters.trackers.mlflow import MlflowRun
+place = MlflowRun("abc")
+place.begin(step=0, segment=0)
+random.seed(7)
+before = random.getstate()
+place.began("runs/ppo")
+assert random.getstate() == before, "it has drawn"
+"""
+
+
+@pytest.mark.exactness
+def test_a_server_that_does_not_answer_has_nothing_drawn_from_the_training_s_generator(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+
+    class Refuses(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            pass
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append(self.path)
+            self.send_response(503 if len(asked) < 4 else 200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with ThreadingHTTPServer((HOST, 0), Refuses) as refuses:
+        Thread(target=refuses.serve_forever, args=(0.05,), daemon=True).start()
+        variables = {
+            "MLFLOW_TRACKING_URI": f"http://{HOST}:{refuses.server_port}",
+            "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+            **QUIET,
+        }
+        subprocess.run([sys.executable, "-c", UNANSWERED], env=environment(variables), check=True)
+        refuses.shutdown()
+    assert len(asked) == 4

@@ -1,14 +1,18 @@
-"""A training that logs each step to a tracker: `tracked.py KIND ROOT TOTAL [PAUSE]`.
+"""A training that logs each step to a tracker: `tracked.py KIND ROOT TOTAL PAUSE`, or `tracked.py` alone.
 
-At the step PAUSE it says so, and waits to be killed; all that was saved is durable and marked by then. At its end it
+Alone, it reads such lines from its input, after one with the libraries to load, and has each done by a process that it
+forks, so that several trainings share what it takes to load them. At the step PAUSE it says so, and waits to be killed; all that was saved is durable and marked by then. At its end it
 prints its state. Its losses come from the global generators, so that it shows whether somebody else draws from them.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -71,11 +75,30 @@ def main(kind: str, root: str, total: int, pause: int) -> None:
         if step % 10 == 2:  # what was saved last is marked in this step's row
             assert run.wait()
         if step == pause:
-            print("paused", flush=True)
-            sys.stdin.read()
+            print("paused", os.getpid(), flush=True)
+            signal.pause()
     finish()
-    print(losses.tobytes().hex())
+    print("ended", losses.tobytes().hex(), flush=True)
+
+
+def serve() -> None:
+    for name in sys.stdin.readline().split():
+        import_module(name)
+    for line in sys.stdin:
+        kind, root, total, pause = line.split()
+        child = os.fork()
+        if child == 0:
+            try:
+                main(kind, root, int(total), int(pause))
+            except BaseException:  # noqa: BLE001 - the process ends here
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        print("gone", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else -1)
+    if len(sys.argv) > 1:
+        main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        serve()

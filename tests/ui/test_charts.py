@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,7 +16,7 @@ from unbroken.inspection.makeup import Piece, Share
 from unbroken.inspection.overview import LostStretch, Restart, SavePoint, Story
 from unbroken.ui.charts.chart import DRAWN, Chart, embedded
 from unbroken.ui.charts.costs import save_cost, shares, sizes
-from unbroken.ui.charts.curves import CELLS, MOST_METRICS, POINTS, curve, reward_and_loss
+from unbroken.ui.charts.curves import CELLS, MOST_METRICS, POINTS, UNKNOWN, curve, reward_and_loss
 from unbroken.ui.charts.treemap import treemap
 
 HOSTILE = "<script>alert(1)</script>"
@@ -189,6 +190,7 @@ def test_without_a_budget_and_with_one_save_the_cost_is_drawn_without_its_lower_
     chart = save_cost(Story((point(0),), (), ()), None)
     assert all(trace.get("yaxis", "y") == "y" for trace in drawn(chart))
     assert "none is on record" in chart.caption
+    assert "Below" not in chart.caption
 
 
 @pytest.mark.parametrize(
@@ -198,6 +200,26 @@ def test_without_a_budget_and_with_one_save_the_cost_is_drawn_without_its_lower_
 )
 def test_a_run_without_a_save_has_a_word_in_the_place_of_each_chart(make: Any) -> None:
     assert make(Story((), (), ())).nothing == "Nothing was saved yet."
+
+
+def test_a_run_that_has_crashed_is_marked_at_its_newest_save() -> None:
+    story = Story((point(0, {"r": 0.0}), point(20, {"r": 2.0})), (), ())
+    assert UNKNOWN not in named(reward_and_loss(story)[0])
+    assert named(reward_and_loss(story, crashed=True)[0])[UNKNOWN]["x"] == [20]
+
+
+def test_a_start_that_found_its_training_finished_has_no_mark() -> None:
+    idle = replace(restart(20, lost=0), idle=True)
+    reward, _ = reward_and_loss(Story((point(0, {"r": 0.0}), point(20, {"r": 2.0})), (idle,), ()))
+    assert set(named(reward)) == {"r", "left behind"}
+    assert json.loads(reward.json)["figure"]["layout"]["shapes"] == []
+
+
+def test_values_that_no_axis_can_span_are_gaps() -> None:
+    points = (point(0, {"r": 1.7e308}), point(10, {"r": 1.0}), point(20, {"r": -1.7e308}))
+    reward, _ = reward_and_loss(Story(points, (), ()))
+    assert named(reward)["r"]["y"] == [None, 1.0, None]
+    assert [row[-1] for row in reward.table.rows] == ["1.7e+308", "1", "-1.7e+308"]
 
 
 def test_clocks_that_were_far_off_cost_no_chart() -> None:

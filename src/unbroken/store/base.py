@@ -14,6 +14,7 @@ looks again. What a store can do beyond this is a Protocol of its own, asked wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -324,6 +325,9 @@ def children(store: ByteStore, prefix: str = "") -> Names:
     return sorted({key[start:].partition("/")[0] for key in store.list(prefix)})
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
 def _problem(key: str) -> str:
     try:
         encoded = key.encode("utf-8")
@@ -333,7 +337,7 @@ def _problem(key: str) -> str:
         return f"it is longer than {MAX_KEY} bytes"
     if "\\" in key:
         return "it holds a backslash"
-    if any(ord(char) < 32 or ord(char) == 127 for char in key):
+    if _CONTROL.search(key):
         return "it holds a control character"
     for name in key.split("/"):
         if not name:

@@ -56,10 +56,7 @@ def save_cost(story: Story, budget: float | None) -> Chart:
     """Return what each save has cost in time, and the share of all saves against the budget."""
     title = "What saving costs"
     told = f"{percent(budget)} of the time" if budget is not None else "none is on record"
-    caption = (
-        "Above: how long each save took, from when training stood still until the checkpoint was durable."
-        f" Below: the share of the time that saving took so far. Budget: {told}."
-    )
+    caption = "How long each save took, from when training stood still until the checkpoint was durable."
     points = [point for point in story.points if point.blocked is not None]
     if not points:
         why = "Nothing was saved yet." if not story.points else "No save of this run says what it has cost."
@@ -76,6 +73,13 @@ def save_cost(story: Story, budget: float | None) -> Chart:
     if budget is not None:
         lower.append(_bound(drawn, budget))
     spent = [value for point in drawn for value in (point.blocked, point.durable) if value]
+    if known:
+        caption = (
+            f"Above: {caption[:1].lower()}{caption[1:]} Below: the share of the time that saving took so far."
+        )
+    else:
+        caption += " What share of the time that was is known from the second save of a process on."
+    caption += f" Budget: {told}."
     figure: Spec = {"data": [*data, *lower], "layout": _layout(spent, both=bool(lower))}
     left = len(points) - len(drawn)
     table = DataTable(

@@ -58,6 +58,8 @@ CELLS = 10_000
 """So many values are in a table at most."""
 COLUMNS = 100
 """So many metrics are in a table at most."""
+LARGEST = 1e300
+"""A value beyond is a gap in its line: plotly.js reckons with sums of the values on an axis."""
 MOST_SHADED = 200
 """So many of the newest lost stretches are shaded; all are marked."""
 
@@ -315,4 +317,5 @@ def _table(points: Sequence[SavePoint], metrics: Sequence[str]) -> DataTable:
 
 
 def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    """Return what can be drawn; None of NaN, infinities, and what is so large that an axis around it overflows."""
+    return value if abs(value) <= LARGEST else None

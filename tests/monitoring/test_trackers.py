@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from tests.monitoring.tracking import CHECKPOINT, TOTAL, Forked, finished, kille
 from tests.monitoring.wandb_server import WandbServer
 from unbroken.engine.observer import Saved
 from unbroken.engine.settings import Settings
+from unbroken.engine.trackers.marks import Marks
 from unbroken.engine.trackers.place import Place
 from unbroken.engine.trackers.recorded import told
 from unbroken.engine.trackers.trackers import Trackers
@@ -126,7 +128,7 @@ def test_wandb_goes_on_in_one_run_that_has_each_step_once_and_marks(
     def arrived() -> bool:
         return [row["loss"] is not None for row in next(iter(server.rows.values()), [])][23:] != []
 
-    with closing(Forked("wandb", **online)) as forked:
+    with closing(Forked("wandb", variables=online)) as forked:
         forked.killed("wandb", root, lambda: until(arrived))
         state = forked.finished("wandb", root)
         assert state == forked.finished("nothing", tmp_path / "undisturbed")
@@ -145,8 +147,8 @@ def test_wandb_offline_has_one_id_in_each_folder(tmp_path: Path, undisturbed: st
     root, place = tmp_path / "run", tmp_path / "run-wandb"
     place.mkdir()
     offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
-    killed("wandb", root, lambda: None, **offline)
-    state, _ = finished("wandb", root, **offline)
+    killed("wandb", root, variables=offline)
+    state, _ = finished("wandb", root, variables=offline)
     assert state == undisturbed
     names = [folder.name.rpartition("-")[2] for folder in (place / "wandb").glob("offline-run-*")]
     known = wandb_run(root)
@@ -297,6 +299,25 @@ def test_a_save_that_ends_while_the_start_is_marked_is_marked_after_it_and_none_
     trackers.ended()
     marked = ["begin", "began", "saved 0", "saved 1", "saved 2", "saved 3", "flush"]
     assert first.told == second.told == marked
+
+
+@pytest.mark.parametrize(("at_least", "lost"), [(False, 7), (True, None)], ids=["exact", "at least"])
+def test_steps_lost_are_marked_where_it_is_known_how_many(
+    tmp_path: Path, at_least: bool, lost: int | None
+) -> None:
+    class Counts(Notes):
+        def restarted(self, line: str, *, step: int, lost: int | None) -> None:
+            losses.append(lost)
+
+    engine = engine_of(Training(), tmp_path)
+    report = replace(
+        engine.resume(), reasons=("the newest is damaged",), steps_lost=7, lost_at_least=at_least
+    )
+    engine.close()
+    losses: list[int | None] = []
+    marks = Marks("runs/ppo", failed=lambda title, error: None)
+    marks.start([Counts()], report)
+    assert losses == [lost]
 
 
 def test_a_tracker_that_hangs_is_left_behind_at_the_end(

@@ -111,7 +111,7 @@ def check(
 @pytest.mark.exactness
 def test_mlflow_goes_on_in_one_run_that_has_each_step_once_and_marks(tmp_path: Path, store: str) -> None:
     libraries = ("mlflow", "mlflow.store.tracking.sqlalchemy_store")
-    with closing(Forked(*libraries, MLFLOW_TRACKING_URI=store, **QUIET)) as forked:
+    with closing(Forked(*libraries, variables={**QUIET, "MLFLOW_TRACKING_URI": store})) as forked:
         check(Held(tmp_path / "mlflow.db"), tmp_path / "run", forked.killed, forked.finished)
 
 
@@ -119,12 +119,17 @@ def test_mlflow_goes_on_in_one_run_that_has_each_step_once_and_marks(tmp_path: P
 def test_a_server_of_mlflow_holds_the_same_and_is_not_asked_at_each_step_what_stands_there(
     tmp_path: Path, server: str
 ) -> None:
-    variables = {"MLFLOW_TRACKING_URI": server, **QUIET}
+    def kill(kind: str, root: Path) -> None:
+        killed(kind, root, variables={**QUIET, "MLFLOW_TRACKING_URI": server})
+
+    def finish(kind: str, root: Path) -> str:
+        return finished(kind, root, variables={**QUIET, "MLFLOW_TRACKING_URI": server})[0]
+
     check(
         Held(tmp_path / "mlflow.db"),
         tmp_path / "run",
-        lambda kind, root: killed(kind, root, **variables),
-        lambda kind, root: finished(kind, root, **variables)[0],
+        kill,
+        finish,
     )
     asked = (tmp_path / "server.log").read_text()
     assert "metrics/get-history" not in asked

@@ -33,7 +33,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **variables}
 
 
-def killed(kind: str, root: Path, until: Callable[[], object] = lambda: None, **variables: str) -> None:
+def killed(
+    kind: str, root: Path, until: Callable[[], object] = lambda: None, *, variables: Mapping[str, str] = {}
+) -> None:
     """Have a training killed by SIGKILL in the middle, once `until` has returned."""
     process = subprocess.Popen(
         [sys.executable, SCRIPT, kind, str(root), str(TOTAL), str(PAUSE)],
@@ -49,7 +51,7 @@ def killed(kind: str, root: Path, until: Callable[[], object] = lambda: None, **
     assert process.returncode == -9
 
 
-def finished(kind: str, root: Path, **variables: str) -> tuple[str, str]:
+def finished(kind: str, root: Path, *, variables: Mapping[str, str] = {}) -> tuple[str, str]:
     """Have a training go on to its end; return the state that it came to, and what it has said."""
     done = subprocess.run(
         [sys.executable, SCRIPT, kind, str(root), str(TOTAL), "-1"],
@@ -61,7 +63,7 @@ def finished(kind: str, root: Path, **variables: str) -> tuple[str, str]:
 class Forked:
     """The same, by processes that one forks which has loaded `libraries`."""
 
-    def __init__(self, *libraries: str, **variables: str) -> None:
+    def __init__(self, *libraries: str, variables: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=environment(variables), text=True,

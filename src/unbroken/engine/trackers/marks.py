@@ -36,8 +36,9 @@ class Marks:
             with self._telling(place):
                 place.began(self._where)
             if report.restored or report.reasons:
+                lost = None if report.lost_at_least else report.steps_lost  # a number would be read as exact
                 with self._telling(place):
-                    place.restarted(report.line, step=report.step, lost=report.steps_lost)
+                    place.restarted(report.line, step=report.step, lost=lost)
             for save in self._early:
                 self._mark(place, save)
             self._begun.append(place)

@@ -17,7 +17,7 @@ SECONDS = "unbroken/save_seconds"
 RESTART = "unbroken/restart"
 """The step that a start went on from."""
 LOST = "unbroken/steps_lost"
-"""Steps that are done again since."""
+"""Steps that are done again since, where it is known how many."""
 
 KNOWN = ("tensorboard", "wandb", "mlflow")
 """The trackers that there are, by the names that settings call them by."""
@@ -52,7 +52,8 @@ class Place(Protocol):
         ...
 
     def restarted(self, line: str, *, step: int, lost: int | None) -> None:
-        """It goes on from a checkpoint; `line` says so to people, `lost` is how many steps are done again."""
+        """It goes on from a checkpoint; `line` says so to people, `lost` is how many steps are done again; None: nobody
+        knows, or only how many at least, as the line says then."""
         ...
 
     def saved(self, *, step: int, seconds: float) -> None:

@@ -60,6 +60,7 @@ def test_every_kill_and_every_resume_is_marked_at_its_step(browser: Browser, rep
         ]
 
 
+@pytest.mark.exactness
 def test_what_the_charts_show_is_reached_with_the_keyboard_alone(browser: Browser, report: Path) -> None:
     with watched(browser) as at:
         open_report(at, report, "killed")
@@ -128,6 +129,7 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser: Browser
         assert at.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.exactness
 def test_markup_from_a_run_is_shown_and_not_carried_out(browser: Browser, report: Path) -> None:
     with watched(browser) as at:
         open_report(at, report, "markup")
@@ -142,9 +144,10 @@ def test_markup_from_a_run_is_shown_and_not_carried_out(browser: Browser, report
     ("name", "says"),
     [
         ("damaged", "is missing"),
-        *(pytest.param(*case, marks=pytest.mark.exactness) for case in REST),
+        *REST,
     ],
 )
+@pytest.mark.exactness
 def test_a_run_that_is_unlike_others_has_a_page_that_says_so(
     browser: Browser, report: Path, name: str, says: str
 ) -> None:

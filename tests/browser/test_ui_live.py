@@ -79,6 +79,7 @@ def test_a_page_follows_a_training_and_leaves_alone_what_a_person_has_done(
         assert at.page.locator("h1").inner_text() == "This checkpoint is not there any more"
 
 
+@pytest.mark.exactness
 def test_a_prune_deletes_what_its_plan_says_after_it_was_confirmed_and_not_before(
     browser: Browser, writing: Served, root: Path
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -239,6 +240,9 @@ def test_what_each_takes_is_measured_when_asked_for(pages: Pages) -> None:
     job = pages.site.jobs.latest("measure", str(Path(pages.site.root) / "killed"))
     assert job is not None
     assert job.wait(60)
+    told = pages.get(f"/jobs/{job.id}")
+    assert re.search(r"on disk \S+ .iB .* of it dead checkpoints 7 ", words(told))
+    assert "/runs/killed#checkpoints" in links(told)
     said = words(pages.get("/runs/killed"))
     assert "alone shared" in said
     assert "of it dead" in said
@@ -493,6 +497,19 @@ def test_texts_of_a_run_that_are_no_text_are_shown_as_python_writes_them(tmp_pat
         for path in ("/", "/runs/odd", f"/runs/odd/checkpoints/{newest}", component, "/runs/odd/data/reward"):
             assert pages.get(path).status_code == 200, path
         assert "\\udcff<b>" in words(pages.get(component))
+
+
+def test_how_an_environment_was_captured_is_said_in_words(tmp_path: Path) -> None:
+    with unbroken.Run(tmp_path, job="cart", every=unbroken.Every(steps=1)) as run:
+        env = gymnasium.make("CartPole-v1")
+        env.reset(seed=1)
+        run.track(env=env)
+        for _ in run.steps(1):
+            pass
+    with site_over(tmp_path) as site:
+        said = words(Pages(site).get("/runs/cart/checkpoints/1"))
+        assert re.search(r"CartPole\S* 1 .{0,40}its attributes", said), said[600:1600]
+        assert "STRUCTURAL" not in said
 
 
 def test_a_root_that_is_gone_is_told_and_comes_back(own: Path) -> None:

@@ -440,3 +440,29 @@ def test_options_that_mean_nothing_are_refused(root: Path, options: list[str], w
     answer = unbroken("doctor", root, *options, cwd=root)
     assert answer.code == 2
     assert words in answer.err
+
+
+def test_a_copy_has_no_process_that_was_killed(root: Path, tmp_path: Path) -> None:
+    finished(root)
+    unbroken("copy", f"{root}/run", tmp_path / "copied", "--all", cwd=root)
+    answer = unbroken("doctor", tmp_path / "copied", cwd=root)
+    assert "last process: no process is on record" in answer.out
+    with engine_of(Training(), tmp_path / "copied") as engine:
+        report = engine.resume()
+    assert "killed" not in report.text
+    assert (report.tier.value, report.fault.kind.value) == ("newest", "none")
+
+
+def test_older_checkpoints_that_are_not_needed_read_like_no_fault(root: Path) -> None:
+    killed(root)
+    out = unbroken("doctor", root, cwd=root).out
+    rows = [line.split() for line in out.splitlines()]
+    first = next(row for row in rows if row and row[0] == "->")
+    assert (first[1], first[-1]) == ("newest", "nothing")
+    assert [row[0] for row in rows if row[-4:] == ["it", "is", "not", "needed"]][:3] == ["older"] * 3
+    flip_newest(root, count=2)
+    ended = next(
+        line for line in unbroken("doctor", root, cwd=root).out.splitlines() if "last process" in line
+    )
+    assert ".;" not in ended
+    assert "is gone without closing the run (soft); damaged: " in ended

@@ -38,6 +38,7 @@ def test_every_start_and_end_is_there_with_class_tier_step_and_loss(root: Path) 
     flip_newest(root, count=2)
     again(root)
     told = [(one["event"], one["fault"], one["tier"], one["step"], one["steps_lost"]) for one in lines(root)]
+    assert [one["steps_lost_at_least"] for one in lines(root)] == [False, True, False, False, False]
     assert told == [
         ("start", None, "fresh", 0, None),
         ("start", "soft", "newest", 30, 7),
@@ -66,6 +67,17 @@ def test_how_far_a_killed_process_had_come_is_not_made_up(root: Path) -> None:
     again(root)
     assert "not known" in unbroken("history", root, cwd=root).out
     assert lines(root)[1]["steps_lost"] is None
+
+
+def test_what_a_killed_process_has_lost_beyond_a_damaged_checkpoint_is_a_bound_from_below(root: Path) -> None:
+    """It was killed somewhere after step 30: nobody knows where."""
+    killed(root)
+    flip_newest(root)
+    assert "steps lost: at least 10" in unbroken("doctor", root, cwd=root).out
+    again(root)
+    start = lines(root)[1]
+    assert (start["step"], start["steps_lost"], start["steps_lost_at_least"]) == (20, 10, True)
+    assert "at least 10" in unbroken("history", root, cwd=root).out
 
 
 def test_what_a_process_has_trained_after_its_last_save_is_lost_and_counted(root: Path) -> None:

@@ -52,9 +52,7 @@ def test_damage_is_a_class_of_its_own_and_keeps_what_was_known() -> None:
     soft = EndOfProcess(FaultKind.SOFT, "process 7 is gone")
     fault = with_damage(soft, ("commit 3: one byte is wrong", "commit 2: gone"))
     assert fault.kind is FaultKind.DATA
-    assert (
-        str(fault) == "data: commit 3: one byte is wrong (and 1 more); before that, soft: process 7 is gone"
-    )
+    assert str(fault) == "data: process 7 is gone (soft); damaged: commit 3: one byte is wrong (and 1 more)"
     assert with_damage(soft, ()) is soft
 
 

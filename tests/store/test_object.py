@@ -53,6 +53,36 @@ def test_an_address_that_is_a_secret_is_told_nowhere(monkeypatch: pytest.MonkeyP
     assert "hunter2" not in told
 
 
+def test_a_store_that_does_not_answer_is_named_with_the_variable_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": "http://user:hunter2@127.0.0.1:1/secret",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreUnavailable, match="did not answer") as caught:
+        ObjectStore("s3://bucket", retry=Retry(attempts=2, sleep=lambda _: None)).get("k")
+    assert caught.value.hint == (
+        "It was asked at http://127.0.0.1:1, as AWS_ENDPOINT_URL says: is it up, and is that right?"
+    )
+
+
+def test_without_an_endpoint_the_variable_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy stands for a network that leads nowhere."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_PROXY_URL": "http://127.0.0.1:1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreUnavailable, match="did not answer") as caught:
+        ObjectStore("s3://bucket", retry=Retry(attempts=1)).get("k")
+    assert caught.value.hint.startswith("AWS_ENDPOINT_URL is not set, so Amazon S3 was asked")
+
+
 def test_it_says_where_it_is() -> None:
     store = ObjectStore("gs://bucket/prefix/", below="run")
     assert store.where == "gs://bucket/prefix/run"

@@ -21,8 +21,8 @@ def history(
     """List the starts and ends of a run, oldest first: when, how the process before had ended, from which tier and
     step it went on, how many steps were lost with it, how long the recovery took, and why checkpoints were passed over.
 
-    How far a killed process had come is known where it was saving, or had; else its lost steps are not known, and
-    are at most those between two saves. `refused` is a start that has stopped before it trained. Of many or long
+    How far a process had come is known where it ended in order. Of a killed one only its saves are: `at least` counts up
+    to the last that was begun, and without one its lost steps are not known. `refused` is a start that has stopped before it trained. Of many or long
     reasons the beginning is shown; --json has all.
     """
     target = run_of(run)

@@ -101,6 +101,8 @@ class Diagnosis:
     fault: EndOfProcess
     plan: RecoveryPlan
     steps_lost: int | None = None
+    lost_at_least: bool = False
+    """Whether it may be more than `steps_lost`."""
     segment: int = 0
     findings: tuple[Finding, ...] = ()
     lent: frozenset[Sequence] = frozenset()
@@ -162,6 +164,7 @@ def examine(
         fault=fault,
         plan=found.plan,
         steps_lost=lost,
+        lost_at_least=taken is not None and traces.lost_at_least(segment, taken.step),
         segment=segment,
         findings=tuple(findings),
         lent=frozenset(look.lent),

@@ -2,7 +2,7 @@
 
 | kind | meaning | the way back |
 |---|---|---|
-| `none` | there was no process before this one | step 0 is committed, and training begins |
+| `none` | there was no process before this one: a new run, or a copy of one | step 0 is committed, and training begins; in a copy, its newest |
 | `clean` | it closed the run, and said why | its newest checkpoint; what came after that is told |
 | `soft` | it is gone, its machine is not: killed, no memory, an exception; or it lives, and was taken over on purpose | the newest; its workers are ended |
 | `hard` | the machine restarted, or it is another one | the newest that is whole; nothing else is left |
@@ -76,6 +76,11 @@ class Traces:
             return reached - step
         return 0 if self.closed else None
 
+    def lost_at_least(self, segment: int, step: int) -> bool:
+        """Whether what `lost` says is a bound from below: what is known to have been reached is a save, begun or
+        committed, of a process that trained on after it and was killed."""
+        return bool(self.lost(segment, step)) and not (self.closed and segment == self.newest_segment)
+
 
 @dataclass(frozen=True, slots=True)
 class EndOfProcess:
@@ -90,10 +95,16 @@ class EndOfProcess:
         return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
 
 
+NOBODY = "no process is on record"
+"""Of a run with checkpoints: it is a copy, or what its process has left behind was taken away."""
+
+
 def classify(traces: Traces) -> EndOfProcess:
     """Return how the last process ended."""
     if not traces.known:
         return EndOfProcess(FaultKind.NONE)
+    if not traces.owner and not traces.closed:
+        return EndOfProcess(FaultKind.NONE, NOBODY)
     who = traces.owner or "the last process"
     if traces.closed:
         return EndOfProcess(
@@ -120,7 +131,8 @@ def with_damage(fault: EndOfProcess, reasons: tuple[str, ...]) -> EndOfProcess:
     if len(reasons) == 0:
         return fault
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return replace(fault, kind=FaultKind.DATA, detail=f"{reasons[0]}{more}; before that, {fault}")
+    ended = NOBODY if fault.kind is FaultKind.NONE else f"{fault.detail} ({fault.kind.value})"
+    return replace(fault, kind=FaultKind.DATA, detail=f"{ended}; damaged: {reasons[0].rstrip('.')}{more}")
 
 
 def _with_pending(sentence: str, traces: Traces) -> str:

@@ -422,7 +422,7 @@ def lost_before(attempt: Attempt | None, evidence: Evidence) -> list[Commit] | N
 
 def with_loss(fault: EndOfProcess, lent: Lent | None) -> EndOfProcess:
     """Return the fault where the first place held nothing and the mirror has helped."""
-    if lent is None or not lent.steps or fault.kind is not FaultKind.NONE:
+    if lent is None or not lent.steps or fault.kind is not FaultKind.NONE or fault.detail:
         return fault
     return EndOfProcess(FaultKind.HARD, "the run was gone from its first place")
 

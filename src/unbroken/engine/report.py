@@ -69,6 +69,8 @@ class ResumeReport:
     promises: Mapping[str, Promise] = field(default_factory=dict[str, Promise])
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
     steps_lost: int | None = None
+    lost_at_least: bool = False
+    """Whether there may have been more than `steps_lost`: the last process was killed, and left word of its saves only."""
     seconds: float = 0.0
     where: str = ""
     also: tuple[str, ...] = ()

@@ -76,6 +76,8 @@ class Resumption:
     left: tuple[Commit, ...] = ()
     """Everything that a start which began anew has found, and could not go on from."""
     steps_lost: int | None = None
+    lost_at_least: bool = False
+    """Whether more may have been lost."""
     where: str = ""
     origin: str = ""
     """The checkpoint of another run that this one goes on from."""
@@ -147,6 +149,7 @@ class Resumption:
             inexact=inexact,
             facts=self.facts,
             steps_lost=self.steps_lost,
+            lost_at_least=self.lost_at_least,
             seconds=seconds,
             where=self.where,
             origin=self.origin,
@@ -176,6 +179,7 @@ class Resumption:
             sequence=self.commit.sequence if self.commit is not None else 0,
             step=Step(self.step),
             steps_lost=-1 if self.steps_lost is None else self.steps_lost,
+            lost_at_least=self.lost_at_least,
             seconds=report.seconds,
             reasons=[*filter(None, [self._asked, str(self.lent or "")]), *self.reasons],
             changes=list(self.changes),
@@ -255,6 +259,7 @@ def resume_run(
         damaged=frozenset(condemned),
         left=tuple(repository.commits()) if _begins_anew(result, wish, evidence) else (),
         steps_lost=_steps_lost(traces, result),
+        lost_at_least=result.restored and traces.lost_at_least(result.segment, result.step),
         where=settings.where,
         chosen=_chosen(result, wish, evidence, before),
         lent=helped,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unbroken.engine.diagnosis import Diagnosis
-from unbroken.engine.recovery import Attempt
+from unbroken.engine.faults import FaultKind
+from unbroken.engine.recovery import Attempt, RecoveryPlan, Tier
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
@@ -13,13 +14,15 @@ _WHAT = {"rebuilt": "rebuild the environments from what was recorded", "fresh": 
 
 def diagnosis_parts(found: Diagnosis) -> list[Table | str]:
     """Return what a person reads: the outcome, the end of the last process, the plan, and what was looked at."""
-    parts: list[Table | str] = [f"{found.where}: {found.outcome}", f"last process: {found.fault}"]
+    parts: list[Table | str] = [f"{found.where}: {found.outcome}", f"last process: {_ended(found)}"]
     parts += found.says
     if found.steps_lost:
-        parts.append(f"steps to do again: at least {number(found.steps_lost)}")
+        parts.append(f"steps lost: {'at least ' if found.lost_at_least else ''}{number(found.steps_lost)}")
     if found.segment:
         parts.append(f"training {found.segment + 1} of its script; those before it are finished")
-    plan = Table((Column(""), Column("tier"), Column("what"), Column("saved"), Column("obstacle")))
+    plan = Table(
+        (Column(""), Column("tier"), Column("what"), Column("saved"), Column("what stands against it"))
+    )
     reached = False
     for attempt in found.plan.attempts:
         first = attempt is found.plan.first
@@ -29,9 +32,8 @@ def diagnosis_parts(found: Diagnosis) -> list[Table | str]:
         elif _is_abandoned(found, attempt):
             against = Cell("abandoned: a later start went back before it", "quiet")
         else:
-            against = Cell("later" if reached else "", "quiet")
-        tier = "abandoned" if _is_abandoned(found, attempt) and not first else attempt.tier.value
-        plan.add(mark, tier, *_named(found, attempt), against)
+            against = Cell("nothing: it is not needed" if reached else "nothing", "quiet")
+        plan.add(mark, _tier(found, attempt, after=reached), *_named(found, attempt), against)
         reached = reached or first
     findings = Table((Column("looked at"), Column("found")))
     for one in found.findings:
@@ -51,10 +53,11 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
         "step": found.outcome.step,
         "fault": {"kind": found.fault.kind.value, "detail": found.fault.detail},
         "steps_lost": found.steps_lost,
+        "steps_lost_at_least": found.lost_at_least,
         "segment": found.segment,
         "plan": [
             {
-                "tier": attempt.tier.value,
+                "tier": _tier_of(found.plan, attempt).value,
                 "step": None if attempt.commit is None else attempt.commit.step,
                 "sequence": None if attempt.commit is None else attempt.commit.sequence,
                 "obstacle": attempt.obstacle,
@@ -70,6 +73,26 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
             for one in found.findings
         ],
     }
+
+
+def _ended(found: Diagnosis) -> str:
+    fault = found.fault
+    return str(fault) if fault.kind is not FaultKind.NONE else fault.detail or "there was none"
+
+
+def _tier(found: Diagnosis, attempt: Attempt, *, after: bool) -> str:
+    return "abandoned" if after and _is_abandoned(found, attempt) else _tier_of(found.plan, attempt).value
+
+
+def _tier_of(plan: RecoveryPlan, attempt: Attempt) -> Tier:
+    """Return the tier of an attempt, if it were made: a checkpoint behind the first that can be used is an older one."""
+    first = plan.first
+    behind = (
+        first is not None
+        and attempt.commit is not None
+        and plan.attempts.index(attempt) > plan.attempts.index(first)
+    )
+    return Tier.OLDER if behind else attempt.tier
 
 
 def _is_abandoned(found: Diagnosis, attempt: Attempt) -> bool:

@@ -20,7 +20,7 @@ COLUMNS = (
     Column("why"),
 )
 UNKNOWN = "not known"
-MOST = 200
+MOST = 100
 """Letters of a reason that a table shows; `--json` has all of it."""
 
 
@@ -53,6 +53,7 @@ def history_data(records: Sequence[HistoryRecord]) -> list[dict[str, object]]:
             "step": None if record.event == "refused" else record.step,
             "sequence": record.sequence or None,
             "steps_lost": None if record.steps_lost < 0 else record.steps_lost,
+            "steps_lost_at_least": record.lost_at_least,
             "seconds": record.seconds if record.event == "start" else None,
             "pid": record.pid,
             "host": record.host,
@@ -84,4 +85,6 @@ def _changed(record: HistoryRecord) -> list[str]:
 def _lost(record: HistoryRecord) -> str:
     if record.tier == "fresh":
         return ""
-    return UNKNOWN if record.steps_lost < 0 else number(record.steps_lost)
+    if record.steps_lost < 0:
+        return UNKNOWN
+    return f"{'at least ' if record.lost_at_least else ''}{number(record.steps_lost)}"

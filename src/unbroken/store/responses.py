@@ -6,11 +6,32 @@ the request's address is a secret. What is kept is the status and the store's ow
 
 from __future__ import annotations
 
+import os
 import re
+from urllib.parse import urlsplit
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from unbroken.errors import ObjectMissing, StoreDenied, StoreError, StoreFull, StoreUnavailable
+
+_ENDPOINTS = {
+    "s3": (
+        ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        (
+            "AWS_ENDPOINT_URL is not set, so Amazon S3 was asked: set it where the bucket is another service's; else look at"
+            " the network, AWS_REGION and AWS_ACCESS_KEY_ID."
+        ),
+    ),
+    "gs": ((), "Google Cloud Storage was asked: look at the network and at GOOGLE_APPLICATION_CREDENTIALS."),
+    "az": (
+        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        (
+            "AZURE_STORAGE_ENDPOINT is not set, so Azure was asked: set it where the container is another service's; else look"
+            " at the network and at AZURE_STORAGE_ACCOUNT_NAME."
+        ),
+    ),
+}
+"""Which variables say at what address a bucket is asked, and what to look at where none does."""
 
 _STATUS = re.compile(r"status code: ([0-9]{3})\b")
 _WORD = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
@@ -58,7 +79,23 @@ def refusal(error: Exception, *, doing: str, where: str, key: str) -> StoreError
             hint="An endpoint without TLS must be allowed: AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true.",
             key=key,
         )
-    return StoreUnavailable(f"{what} failed{said or ': the store did not answer'}.", key=key)
+    if status is None:
+        return StoreUnavailable(f"{what} failed: the store did not answer.", hint=_whom(where), key=key)
+    return StoreUnavailable(f"{what} failed{said}.", key=key)
+
+
+def _whom(where: str) -> str:
+    """Return who was asked, and which variable says so. Of an address only the host: the rest may be a secret."""
+    variables, unset = _ENDPOINTS.get(where.partition("://")[0], ((), ""))
+    named = next((name for name in variables if os.environ.get(name)), None)
+    if named is None:
+        return unset
+    try:
+        address = urlsplit(os.environ[named])
+        host = f"{address.scheme}://{address.hostname}{f':{address.port}' if address.port else ''}"
+    except ValueError:
+        return f"It was asked at what {named} says, which is no address."
+    return f"It was asked at {host}, as {named} says: is it up, and is that right?"
 
 
 def _said(status: int | None, word: str) -> str:

@@ -133,14 +133,18 @@ class Stage:
         *,
         replaced: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        preloaded: str = "",
     ) -> None:
-        """`replaced` says what stands for what in every block; `environment` adds variables."""
+        """`replaced` says what stands for what in every block; `environment` adds variables; `preloaded` is where
+        `tests/preloaded.py` serves, which then stands for `python` and `unbroken` (not for what `prove` starts)."""
         self.folder = folder
         self._replaced = dict(replaced or {})
         (folder / "bin").mkdir(parents=True)
         for name, words in COMMANDS.items():
             file = folder / "bin" / name
-            file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            served = f'exec "{sys.executable}" -IS "{ROOT}/tests/preloaded.py" "{preloaded}" {words} "$@"'
+            first = f'[ -n "$UNBROKEN_PROGRESS" ] || {served}\n' if preloaded and name != "torchrun" else ""
+            file.write_text(f'#!/bin/sh\n{first}exec "{sys.executable}" {words} "$@"\n')
             file.chmod(0o700)
         # What torchrun sets in its children is not for those that a page starts.
         plain = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}

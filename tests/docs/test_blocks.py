@@ -7,8 +7,13 @@ How a block is run stands in `tests/pages.py`. A page that needs more than a dir
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +39,7 @@ INSTEAD = {
     "docs/monitoring.md": {"9109": "0"},
 }
 """What stands for what, so that a page is played in seconds and on any machine."""
+IMPORTS = [name for name in ("stable_baselines3", "unbroken.cli.app") if find_spec(name.partition(".")[0])]
 SHOWN = {"", "text", "diff", "hex", "json", "toml", "svg"}
 """Kinds of blocks that nobody runs."""
 PAGES = [
@@ -61,11 +67,25 @@ def where(block: Block) -> str:
     return f"{block.page}:{block.line}"
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a process serves that has imported what pages need."""
+    place = str(tmp_path_factory.mktemp("preloaded") / "place")
+    serving = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.preloaded", place, *IMPORTS],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "ready\n"
+    yield place
+    serving.communicate()
+
+
 @pytest.mark.parametrize("page", RUN)
-def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path, preloaded: str) -> None:
     if any("stable_baselines3" in block.text for block in BLOCKS[page]):
         pytest.importorskip("stable_baselines3")
-    stage = Stage(tmp_path / "page", replaced=INSTEAD.get(page))
+    stage = Stage(tmp_path / "page", replaced=INSTEAD.get(page), preloaded=preloaded)
     for block in BLOCKS[page]:
         stage.play(block)
 

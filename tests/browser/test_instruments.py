@@ -12,6 +12,8 @@ from tests.browser.chromium import watched
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = [pytest.mark.slow, pytest.mark.exactness]
+"""Whoever changes the instruments runs this: `pytest -m exactness tests/browser/test_instruments.py`."""
 GOOD = """<!doctype html><html lang="en"><head><title>Good</title><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>a:focus-visible{outline:2px solid #04c}</style></head>
@@ -23,7 +25,6 @@ def page(folder: Path, text: str) -> str:
     return (folder / "page.html").as_uri()
 
 
-@pytest.mark.slow
 def test_a_page_without_fault_is_quiet_has_no_violation_and_shows_what_has_the_focus(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -34,7 +35,6 @@ def test_a_page_without_fault_is_quiet_has_no_violation_and_shows_what_has_the_f
         assert at.focused() == "a second"
 
 
-@pytest.mark.slow
 def test_a_request_to_another_host_and_a_complaint_are_seen(browser: Browser, tmp_path: Path) -> None:
     asks = GOOD.replace("</main>", '<img alt="x" src="http://127.0.0.1:9/x.png"></main>')
     with watched(browser, checked=False) as at:
@@ -47,8 +47,6 @@ def test_a_request_to_another_host_and_a_complaint_are_seen(browser: Browser, tm
         assert other.outside == ["http://127.0.0.1:9/x.png"]
 
 
-@pytest.mark.exactness
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "name"),
     [("<p style='color:#ccc'>pale</p>", "color-contrast"), ("<button></button>", "button-name")],
@@ -60,7 +58,6 @@ def test_what_keeps_people_out_is_found(browser: Browser, tmp_path: Path, fault:
         assert [found.split(": ")[1] for found in at.violations(schemes=["light"])] == [name]
 
 
-@pytest.mark.slow
 def test_a_focus_that_nobody_sees_is_no_focus(browser: Browser, tmp_path: Path) -> None:
     with watched(browser) as at:
         at.page.goto(page(tmp_path, GOOD.replace("outline:2px solid #04c", "outline:none")))

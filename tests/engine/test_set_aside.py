@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.children import die, in_child
 from tests.engine.runs import repository, steps_of
-from tests.engine.training import Training, engine_of, train, weights
+from tests.engine.training import Training, engine_of, train
 from unbroken.engine.report import ResumeReport
 from unbroken.format.records import Commit
 from unbroken.inspection.listing import checkpoints
@@ -63,12 +63,11 @@ def _weights(snapshot: Any) -> bytes:
     return b"".join(bytes(blob.data) for blob in snapshot.components[WEIGHTS].blobs)
 
 
-def damaged(root: Path, name: str = "training_state.json") -> dict[int, bytes]:
+def damaged(root: Path) -> dict[int, bytes]:
     """Leave a run of which no checkpoint loads; return the weights that can still be read."""
     life(root, until=37, killed=True, keep_last=4)
     assert steps_of(root) == OLD
-    if name != "packs":
-        harm(root, name)
+    harm(root, "training_state.json")
     return weights_of(root)
 
 
@@ -76,7 +75,7 @@ def sequences(commits: list[Commit]) -> list[int]:
     return [commit.sequence for commit in commits]
 
 
-@pytest.mark.parametrize("writer", ["thread", "process"])
+@pytest.mark.parametrize("writer", ["thread", pytest.param("process", marks=pytest.mark.exactness)])
 def test_what_can_be_read_outlives_the_new_beginning_and_every_later_process(root: Path, writer: Any) -> None:
     held = damaged(root)
     options: dict[str, Any] = {"keep_last": 2, "worst_tier": "fresh", "writer": writer}
@@ -175,12 +174,11 @@ def test_the_mirror_of_a_run_that_began_anew_keeps_what_it_had(root: Path, tmp_p
     assert had
     for place in (root, mirror):
         harm(place, "training_state.json")
-    for until in (55, 95, 125):
-        life(root, until=until, killed=True, keep_last=2, worst_tier="fresh", **options)
+    for until in (55, 95, 125):  # who is killed may leave a round of its mirror half done
+        life(root, until=until, killed=until < 125, keep_last=2, worst_tier="fresh", **options)
     run = repository(mirror)
     assert steps_of(mirror)[-len(had) :] == had
     assert all(
         np.frombuffer(_weights(run.load(commit, [WEIGHTS]))).shape == (256,) for commit in run.commits()
     )
     assert len(run.commits()) <= len(had) + 2
-    assert weights(Training()).shape == (16, 16)

@@ -45,15 +45,14 @@ def test_every_kill_and_every_resume_is_marked_at_its_step(browser: Browser, rep
         open_report(at, report, "killed")
         assert at.page.title() == "killed: a report"
         assert at.page.locator("#chart-reward .scatterlayer .point").count() > 10
-        # Of the first nobody knows how far it came after its last save; the second was killed in a save.
-        assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0]]
-        assert at.page.evaluate(MARKS, ENDS) == [KILLED_AT[1] - 1]
+        # Of the first nobody knows how far it came after its last save; the second was killed in a save, or after it.
+        assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0], KILLED_AT[1] - 1]
         assert at.page.evaluate(MARKS, "went on: newest") == list(RESUMED_AT)
         told = rows(at, "#table-restarts")
         assert [(row[1], row[4], row[5]) for row in told if row[1] == "start"] == [
             ("start", "0", ""),
             ("start", "60", "not known"),
-            ("start", "100", "20"),
+            ("start", "100", "at least 20"),
         ]
         assert [row[0] for row in rows(at, "#table-checkpoints")] == [
             str(step) for step in range(200, 60, -20)

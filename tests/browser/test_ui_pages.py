@@ -10,7 +10,7 @@ import pytest
 from tests.browser.chromium import Watched, watched
 from tests.browser.runs import CHECKPOINTS, KILLED_AT, MARKUP, RESUMED_AT, SESSIONS, Root
 from tests.browser.serving import Served
-from unbroken.ui.charts.curves import ENDS, UNKNOWN
+from unbroken.ui.charts.curves import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,13 +62,12 @@ def test_from_the_list_to_the_marks_of_kills_in_a_run(at: Watched) -> None:
     at.follow(at.page.get_by_role("link", name="killed", exact=True))
     assert head(at) == "killed"
     at.page.wait_for_selector("#chart-reward .scatterlayer .point")
-    assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0]]
-    assert at.page.evaluate(MARKS, ENDS) == [KILLED_AT[1] - 1]
+    assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0], KILLED_AT[1] - 1]
     assert at.page.evaluate(MARKS, "went on: newest") == list(RESUMED_AT)
     # A curve comes with one metric; another is asked for, and stays chosen.
     at.page.get_by_label("Reward: metric").select_option(label="loss")
     at.page.wait_for_function(SHOWN, arg="loss")
-    assert at.page.evaluate(MARKS, ENDS) == [KILLED_AT[1] - 1]
+    assert at.page.evaluate(MARKS, UNKNOWN) == [RESUMED_AT[0], KILLED_AT[1] - 1]
     at.page.reload()
     at.page.wait_for_function(SHOWN, arg="loss")
     assert at.page.get_by_label("Reward: metric").locator("option:checked").inner_text() == "loss"

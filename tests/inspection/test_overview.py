@@ -150,6 +150,9 @@ def test_saves_outlive_their_checkpoints_and_those_that_training_went_back_befor
         (20, False),
     ]
     assert found.restarts[1].tier == "older"
+    # It went on after the checkpoint of step 30, which is damaged, nobody knows how far.
+    assert (found.restarts[1].steps_lost, found.restarts[1].at_least) == (20, True)
+    assert interruptions(found.story, found.state).unknown == 1
     assert {row.step for row in found.checkpoints} < {point.step for point in found.points}
     assert found.newest is not None
     assert found.newest.step == 20

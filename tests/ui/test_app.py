@@ -529,7 +529,7 @@ def test_a_root_that_is_gone_is_told_and_comes_back(own: Path) -> None:
 
 
 def test_steps_lost_that_nobody_knows_are_not_none(pages: Pages, root: Path, tmp_path: Path) -> None:
-    assert "steps lost 20 and of 1 interruption not known" in words(pages.get("/runs/killed"))
+    assert "steps lost at least 20 of 2 interruptions not all is known" in words(pages.get("/runs/killed"))
     shutil.copytree(root / "killed", tmp_path / "killed")
     history = tmp_path / "killed" / "history.jsonl"
     assert history.exists()

@@ -16,7 +16,7 @@ from unbroken.inspection.makeup import Piece, Share
 from unbroken.inspection.overview import LostStretch, Restart, SavePoint, Story
 from unbroken.ui.charts.chart import DRAWN, Chart, embedded
 from unbroken.ui.charts.costs import save_cost, shares, sizes
-from unbroken.ui.charts.curves import CELLS, MOST_METRICS, POINTS, UNKNOWN, curve, reward_and_loss
+from unbroken.ui.charts.curves import CELLS, ENDS, MOST_METRICS, POINTS, UNKNOWN, curve, reward_and_loss
 from unbroken.ui.charts.treemap import treemap
 
 HOSTILE = "<script>alert(1)</script>"
@@ -39,7 +39,7 @@ def point(
 def restart(at: int, *, fault: str = "soft", tier: str = "newest", lost: int | None = 5) -> Restart:
     return Restart(
         time=1.79e9, event="start", first=False, step=at, at=at, fault=fault, tier=tier, sequence=1,
-        steps_lost=lost, seconds=0.5, reasons=(HOSTILE,), changes=(), process="process 1 on here",
+        steps_lost=lost, at_least=False, seconds=0.5, reasons=(HOSTILE,), changes=(), process="process 1 on here",
     )  # fmt: skip
 
 
@@ -206,6 +206,15 @@ def test_a_run_that_has_crashed_is_marked_at_its_newest_save() -> None:
     story = Story((point(0, {"r": 0.0}), point(20, {"r": 2.0})), (), ())
     assert UNKNOWN not in named(reward_and_loss(story)[0])
     assert named(reward_and_loss(story, crashed=True)[0])[UNKNOWN]["x"] == [20]
+
+
+def test_steps_lost_of_which_only_a_bound_is_known_end_in_a_hollow_mark() -> None:
+    bounded = replace(restart(10, tier="older", fault="data", lost=10), at_least=True)
+    points = tuple(point(step, {"r": float(step)}) for step in (0, 10, 20, 30))
+    marks = named(reward_and_loss(Story(points, (bounded,), (LostStretch(10, 20, 0.0),)))[0])
+    assert ENDS not in marks
+    assert marks[UNKNOWN]["x"] == [20]
+    assert "at least 10" in marks["went on: older"]["text"][0]
 
 
 def test_a_start_that_found_its_training_finished_has_no_mark() -> None:

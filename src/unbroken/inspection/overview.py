@@ -101,6 +101,8 @@ class Restart:
     """The commit that was restored; 0: none."""
     steps_lost: int | None
     """Steps that had to be done again; None: nobody knows."""
+    at_least: bool
+    """Whether there may have been more of them."""
     seconds: float
     """From when the run was opened, waiting included, until training could go on."""
     reasons: tuple[str, ...]
@@ -130,7 +132,7 @@ class Interruptions:
     known: int
     """Steps that are known to be lost."""
     unknown: int
-    """At how many interruptions nobody knows."""
+    """At how many interruptions nobody knows, or knows only that there were so many at least."""
 
     @property
     def steps_lost(self) -> int | None:
@@ -147,13 +149,16 @@ def interruptions(story: Story, state: State) -> Interruptions:
         count=len(cut) + pending,
         kinds=dict(sorted(Counter(one.fault for one in cut).items())),
         known=sum(steps or 0 for steps in lost),
-        unknown=sum(steps is None for steps in lost) + pending,
+        unknown=sum(one.steps_lost is None or one.at_least for one in story.restarts if one.went_on)
+        + pending,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LostStretch:
-    """Steps that were done and had to be done again. `last` is None where nobody knows how far the process had come."""
+    """Steps that were done and had to be done again. `last` is None where nobody knows how far the process had come, and the
+    last that is known where it may have come further.
+    """
 
     first: int
     last: int | None
@@ -496,6 +501,7 @@ def _restarts(history: Sequence[HistoryRecord], axis: _Axis) -> tuple[Restart, .
             tier=record.tier,
             sequence=record.sequence,
             steps_lost=_lost(record),
+            at_least=record.lost_at_least,
             seconds=record.seconds,
             reasons=tuple(record.reasons),
             changes=tuple(record.changes),

@@ -206,8 +206,8 @@ def _marks(story: Story, *, crashed: bool) -> list[Spec]:
     starts = [one for one in story.restarts if one.went_on]
     killed = [one for one in starts if one.interrupted]
     marks: list[Spec] = []
-    known = [(one.at + (one.steps_lost or 0), _ended(one)) for one in killed if one.steps_lost is not None]
-    unknown = [(one.at, _ended(one)) for one in killed if one.steps_lost is None]
+    known = [(one.at + (one.steps_lost or 0), _ended(one)) for one in killed if _is_known(one)]
+    unknown = [(one.at + (one.steps_lost or 0), _ended(one)) for one in killed if not _is_known(one)]
     newest = story.gist.newest
     if crashed and newest is not None:
         told_of = f"ended, and nobody has gone on; how far it had come after step {number(newest.step)} is not known"
@@ -243,16 +243,22 @@ def _mark(label: str, xs: Sequence[int], row: int, texts: Sequence[str], symbol:
 
 def told(one: Restart) -> str:
     """Return a start in a few lines."""
-    lost = "not known" if one.steps_lost is None else number(one.steps_lost)
+    lost = "not known" if one.steps_lost is None else f"{'at least ' * one.at_least}{number(one.steps_lost)}"
     return (
         f"went on at step {number(one.step)} from {one.tier}\nlast ended: {one.fault}; steps lost: {lost}\n"
         f"recovered in {seconds(one.seconds)}, {moment(one.time)}"
     )
 
 
+def _is_known(one: Restart) -> bool:
+    """Return whether the process had left word of how far it came."""
+    return one.steps_lost is not None and not one.at_least
+
+
 def _ended(one: Restart) -> str:
-    if one.steps_lost is None:
-        return f"ended ({one.fault}); how far it had come after step {number(one.step)} is not known"
+    if one.steps_lost is None or one.at_least:
+        far = number(one.step + (one.steps_lost or 0))
+        return f"ended ({one.fault}); how far it had come after step {far} is not known"
     return f"ended ({one.fault}) at step {number(one.step + one.steps_lost)}, as far as it left word"
 
 

@@ -142,6 +142,13 @@ def warnings(run: RunOverview) -> list[str]:
     return told
 
 
+def steps_lost(one: Restart) -> str:
+    """Return how many steps a start had lost, as far as that is known."""
+    if one.steps_lost is None:
+        return NOT_KNOWN
+    return f"{'at least ' * one.at_least}{number(one.steps_lost)}"
+
+
 def _restart(one: Restart) -> tuple[str, ...]:
     process, why = (
         one.process,
@@ -156,7 +163,7 @@ def _restart(one: Restart) -> tuple[str, ...]:
         ),
     )
     if one.event == "start":
-        lost = "" if one.first else NOT_KNOWN if one.steps_lost is None else number(one.steps_lost)
+        lost = "" if one.first else steps_lost(one)
         ended = "first start" if one.first else one.fault
         return (
             moment(one.time), "start", ended, one.tier, number(one.step), lost, seconds(one.seconds), process, why,

@@ -256,7 +256,7 @@ def test_a_process_that_stops_anywhere_in_a_prune_loses_nothing(kind: Kind) -> N
         assert held(store) < 23_000, f"what was left twice is gone, after {faulty.operations[-1]}"
 
 
-@pytest.mark.filterwarnings("ignore::unbroken.repo.saves.SaveRecordWarning")  # one of the failures is of that record
+@pytest.mark.filterwarnings("ignore::unbroken.repo.saves.SaveRecordWarning")  # one failure is of a record
 @pytest.mark.parametrize("kind", [Kind.UNAVAILABLE, Kind.LOST_RESPONSE, Kind.FULL])
 def test_a_store_that_fails_once_anywhere_in_a_prune_loses_nothing(kind: Kind) -> None:
     """And the same process goes on: what it has begun to delete it does not rely on."""

@@ -19,9 +19,11 @@ from tests.engine.training import Training, engine_of, train
 from unbroken.engine.report import ResumeReport
 from unbroken.format.records import Commit
 from unbroken.inspection.listing import checkpoints
+from unbroken.inspection.overview import overview_of
 from unbroken.inspection.pruned import carried_out
 from unbroken.repo.pruning import plan_prune
 from unbroken.repo.retention import Best
+from unbroken.ui.report.tables import checkpoints_table
 
 OLD = [30, 20, 10, 0]
 WEIGHTS = "policy_weights"
@@ -90,6 +92,16 @@ def test_what_can_be_read_outlives_the_new_beginning_and_every_later_process(roo
     assert {sequence: now[sequence] for sequence in held} == held
     run = repository(root)
     assert [run.verify(commit) for commit in run.commits()[:2]] == [[], []]
+
+
+def test_the_report_and_the_pages_say_which_are_set_aside(root: Path) -> None:
+    damaged(root)
+    life(root, until=15, killed=False, keep_last=2, worst_tier="fresh")
+    run = overview_of(repository(root), now=0.0)
+    assert {row.step for row in run.checkpoints if row.aside} == {*OLD}
+    assert {row.step for row in run.checkpoints if not row.aside} == {0, 10}
+    said = [row[7].rpartition("; ")[2] == "set aside" for row in checkpoints_table(run).rows]
+    assert said == [False, False, True, True, True, True]
 
 
 def test_what_is_set_aside_keeps_nothing_alive_that_nobody_can_read(root: Path) -> None:

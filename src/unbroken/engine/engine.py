@@ -13,6 +13,8 @@ failure is raised (one that is held is taken for none, until somebody asks: else
 is always a checkpoint of the start before training goes on; no failure of another save costs that of the end.
 
 Not promised: that training may go on from another thread, or in a forked child, with the same engine.
+
+Longer than other files: in which order a save waits, fails and is asked for by signals is read here in one piece.
 """
 
 from __future__ import annotations

@@ -184,6 +184,8 @@ class CheckpointRow:
     """Why a resume would pass over it; else empty."""
     abandoned: bool
     saved_again: bool
+    aside: bool
+    """A start that could use none has begun anew, and kept it until a person prunes."""
     components: int
     inexact: Mapping[str, str]
     """Component -> `approximate` or `not captured`; those that are exact are left out."""
@@ -390,6 +392,7 @@ def checkpoint_rows(
                 problem=one.problem,
                 abandoned=one.abandoned,
                 saved_again=one.saved_again,
+                aside=one.aside,
                 components=one.components,
                 inexact=one.fidelity,
                 metrics=commit.metrics,

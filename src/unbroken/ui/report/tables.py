@@ -175,7 +175,8 @@ def _restart(one: Restart) -> tuple[str, ...]:
 
 def _checkpoint(one: CheckpointRow) -> tuple[str, ...]:
     inexact = ", ".join(f"{name}: {promise}" for name, promise in one.inexact.items())
-    behind = "; left behind" if one.abandoned else "; saved again" if one.saved_again else ""
+    words = {"set aside": one.aside, "left behind": one.abandoned, "saved again": one.saved_again}
+    behind = next((f"; {word}" for word, holds in words.items() if holds), "")
     state = one.state if one.state == "good" else _short(one.problem)
     return (
         number(one.step),

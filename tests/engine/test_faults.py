@@ -26,6 +26,8 @@ from unbroken.repo.process import current, identify
 from unbroken.repo.seal import seal
 from unbroken.types import Epoch
 
+OWNER = "process 7 on here"
+
 
 @pytest.mark.parametrize(
     ("traces", "kind"),
@@ -33,9 +35,11 @@ from unbroken.types import Epoch
         (Traces(known=False), FaultKind.NONE),
         (Traces(known=True, closed=True), FaultKind.CLEAN),
         (Traces(known=True, closed=True, same_host=False), FaultKind.CLEAN),
-        (Traces(known=True), FaultKind.SOFT),
-        (Traces(known=True, same_boot=False), FaultKind.HARD),
-        (Traces(known=True, same_host=False), FaultKind.HARD),
+        (Traces(known=True), FaultKind.NONE),
+        (Traces(known=True, pending_step=40), FaultKind.SOFT),
+        (Traces(known=True, owner=OWNER), FaultKind.SOFT),
+        (Traces(known=True, owner=OWNER, same_boot=False), FaultKind.HARD),
+        (Traces(known=True, owner=OWNER, same_host=False), FaultKind.HARD),
     ],
 )
 def test_the_class_follows_from_the_traces(traces: Traces, kind: FaultKind) -> None:
@@ -57,7 +61,7 @@ def test_damage_is_a_class_of_its_own_and_keeps_what_was_known() -> None:
 
 
 def test_another_container_on_a_machine_that_goes_on_is_a_soft_fault() -> None:
-    fault = classify(Traces(known=True, same_host=False, same_kernel=True))
+    fault = classify(Traces(known=True, owner=OWNER, same_host=False, same_kernel=True))
     assert fault.kind is FaultKind.SOFT
     assert "container" in fault.detail
 
@@ -77,7 +81,7 @@ def test_the_lease_of_a_process_that_lives_is_told_from_that_of_one_that_is_gone
 
 
 def test_an_owner_that_lives_is_said_to_have_been_overtaken() -> None:
-    traces = Traces(known=True, owner="process 7 on here", is_alive=True, pending_step=40)
+    traces = Traces(known=True, owner=OWNER, is_alive=True, pending_step=40)
     fault = classify(traces)
     assert fault.kind is FaultKind.SOFT
     assert fault.is_alive

@@ -103,7 +103,7 @@ def classify(traces: Traces) -> EndOfProcess:
     """Return how the last process ended."""
     if not traces.known:
         return EndOfProcess(FaultKind.NONE)
-    if not traces.owner and not traces.closed:
+    if not traces.owner and not traces.closed and traces.pending_step is None:
         return EndOfProcess(FaultKind.NONE, NOBODY)
     who = traces.owner or "the last process"
     if traces.closed:

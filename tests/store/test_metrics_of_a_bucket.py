@@ -13,6 +13,7 @@ from tests.store.servers import Server
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring.monitor import Monitor
 from unbroken.engine.monitoring.target import Monitoring
+from unbroken.engine.observer import Several
 from unbroken.engine.settings import Settings
 from unbroken.repo.repository import Repository
 from unbroken.repo.usage import sizes_of
@@ -29,7 +30,8 @@ def test_the_bandwidth_is_what_was_written_in_the_time_of_the_save(
         engine.resume()
         training.step()
         engine.save(1, reason="asked for", wait=True)
-        monitor = engine._observer
+        assert isinstance(engine._observer, Several)
+        monitor = engine._observer.observers[0]
         assert isinstance(monitor, Monitor)
         assert monitor._worker.finish(60)
         monitor._measure_at = 0.0  # as if it were long ago

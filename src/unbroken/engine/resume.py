@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
+
 from unbroken.engine import fingerprint as prints
 from unbroken.engine.council import Alone, Council, Doubted, Member, PassedOver
 from unbroken.engine.faults import EndOfProcess, FaultKind, Traces, classify, with_damage
@@ -179,7 +181,7 @@ class Resumption:
             sequence=self.commit.sequence if self.commit is not None else 0,
             step=Step(self.step),
             steps_lost=-1 if self.steps_lost is None else self.steps_lost,
-            lost_at_least=self.lost_at_least,
+            lost_at_least=self.lost_at_least or msgspec.UNSET,
             seconds=report.seconds,
             reasons=[*filter(None, [self._asked, str(self.lent or "")]), *self.reasons],
             changes=list(self.changes),

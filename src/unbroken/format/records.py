@@ -108,8 +108,8 @@ class HistoryRecord(Owner, frozen=True, kw_only=True, tag="history"):
     step: StepField = Step(0)
     steps_lost: int = -1
     """Steps that had been done after the restored one, as far as it is known; -1: unknown."""
-    lost_at_least: bool = False
-    """Whether there may have been more of them than `steps_lost`."""
+    lost_at_least: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where there may have been more of them than `steps_lost`; else it is not written."""
     seconds: float = 0.0
     """From when the run was opened, waiting included, until training could go on."""
     reasons: list[str] = []

@@ -504,7 +504,7 @@ def _restarts(history: Sequence[HistoryRecord], axis: _Axis) -> tuple[Restart, .
             tier=record.tier,
             sequence=record.sequence,
             steps_lost=_lost(record),
-            at_least=record.lost_at_least,
+            at_least=bool(record.lost_at_least),
             seconds=record.seconds,
             reasons=tuple(record.reasons),
             changes=tuple(record.changes),

@@ -53,7 +53,7 @@ def history_data(records: Sequence[HistoryRecord]) -> list[dict[str, object]]:
             "step": None if record.event == "refused" else record.step,
             "sequence": record.sequence or None,
             "steps_lost": None if record.steps_lost < 0 else record.steps_lost,
-            "steps_lost_at_least": record.lost_at_least,
+            "steps_lost_at_least": bool(record.lost_at_least),
             "seconds": record.seconds if record.event == "start" else None,
             "pid": record.pid,
             "host": record.host,

@@ -47,7 +47,7 @@ def test_all_trials_end_as_if_nothing_had_happened(undisturbed: Path, killed: Pa
     shutil.copytree(killed, root)
     # One that was killed before its first checkpoint has none, and begins.
     newest = [commits[0].step for run in trials(root / "checkpoints") if (commits := run.commits())]
-    assert max(newest) > 4
+    assert max(newest) > 0
     told = drive("cartpole.py", str(root), "-")
     assert "trials 3 errors 0" in told
     for step in newest:

@@ -173,6 +173,20 @@ def test_closing_stops_what_is_at_work() -> None:
     assert job.state == "cancelled"
 
 
+def test_what_is_watched_is_only_looked_at() -> None:
+    store = MemoryStore()
+    store.put("pack", b"held")
+    watched = Watched(store, lambda nbytes: None)
+    for write in (
+        watched.delete,
+        lambda key: watched.put(key, b""),
+        lambda key: watched.put_if_absent(key, b""),
+    ):
+        with pytest.raises(InternalError, match="by what only looks"):
+            write("pack")
+    assert store.get("pack") == b"held"
+
+
 def test_a_large_read_is_stopped_in_its_middle() -> None:
     store = MemoryStore()
     data = bytes(range(256)) * (3 * PIECE // 256)

@@ -150,7 +150,11 @@ class Settings:
                 f"allow_changed must be a set of names, not {shown(self.allow_changed)}.",
                 hint=f"Write allow_changed={{{shown(self.allow_changed)}}}.",
             )
-        object.__setattr__(self, "allow_changed", _checked_names(self.allow_changed))
+        object.__setattr__(
+            self,
+            "allow_changed",
+            frozenset(_names("allow_changed", self.allow_changed, example='{"n_envs"}')),
+        )
         _whole("keep_last", self.keep_last, least=1)
         if self.staging is not None:
             _whole("staging", self.staging, least=0)
@@ -332,28 +336,18 @@ def _checked_monitoring(monitoring: object) -> Monitoring | None:
 
 
 def _checked_signals(names: object) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise ConfigError(
-            f"signals must be a collection of names, not {shown(names)}.",
-            hint='Write signals=("SIGTERM",), or () for none.',
-        )
-    given = cast("Collection[object]", names)
+    given = _names("signals", names, example='("SIGTERM",), or () for none')
     for name in given:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
             raise ConfigError(
                 f"{shown(name)} is no signal that a process can answer.",
                 hint="Name them as SIGTERM or SIGUSR1.",
             )
-    return tuple(dict.fromkeys(map(str, given)))
+    return tuple(dict.fromkeys(given))
 
 
 def _checked_trackers(names: object) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise ConfigError(
-            f"trackers must be a collection of names, not {shown(names)}.",
-            hint='Write trackers=("wandb",), or () for none.',
-        )
-    given = cast("Collection[object]", names)
+    given = _names("trackers", names, example='("wandb",), or () for none')
     for name in given:
         if name not in KNOWN:
             raise ConfigError(
@@ -362,15 +356,20 @@ def _checked_trackers(names: object) -> tuple[str, ...]:
     return tuple(name for name in KNOWN if name in given)
 
 
-def _checked_names(names: object) -> frozenset[str]:
+def _names(setting: str, names: object, *, example: str) -> Collection[str]:
+    """Return names as they were given. One text is none of them: its letters would be taken for names."""
     wrong = names
     given = cast("Collection[object]", names) if isinstance(names, Collection) else ()
-    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in given):
+    if (
+        isinstance(names, str)
+        or not isinstance(names, Collection)
+        or not all(isinstance(one, str) for one in given)
+    ):
         raise ConfigError(
-            f"allow_changed must be a set of names, not {shown(wrong)}.",
-            hint='Write allow_changed={"n_envs"}.',
+            f"{setting} must be a collection of names, not {shown(wrong)}.",
+            hint=f"Write {setting}={example}.",
         )
-    return frozenset(map(str, given))
+    return cast("Collection[str]", given)
 
 
 def _is_class(name: str) -> bool:

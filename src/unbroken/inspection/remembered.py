@@ -17,16 +17,16 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.errors import InternalError, StoreError
+from unbroken.errors import StoreError
 from unbroken.format import layout
-from unbroken.format.buffers import Content
-from unbroken.store.base import ByteStore, Names, SupportsLocalPath, children, read_into, taken
+from unbroken.inspection.read_only import ReadOnly
+from unbroken.store.base import ByteStore, SupportsLocalPath
 
 MOST = 64 << 20
 """Bytes of memory for objects."""
@@ -87,11 +87,11 @@ def _weight(key: str, data: bytes) -> int:
     return ENTRY + len(key) + len(data)
 
 
-class Remembered:
+class Remembered(ReadOnly):
     """The store of one run, read only. `place` is where the run lies."""
 
     def __init__(self, inner: ByteStore, place: str, memory: Memory) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._memory = memory
         # A digest: what is kept of each object has it as a part of its key.
         self._run = hashlib.sha256(
@@ -128,48 +128,11 @@ class Remembered:
             with ThreadPoolExecutor(TOGETHER, "unbroken-look") as pool:
                 list(pool.map(fetch, missing))
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Return a part of the object."""
-        return self._inner.get_range(key, offset, length)
-
-    def read_into(self, key: str, offset: int, parts: Sequence[memoryview]) -> int:
-        """Fill `parts` with the bytes from `offset` on."""
-        return read_into(self._inner, key, offset, parts)
-
     def size(self, key: str) -> int:
         """Return the object's size in bytes."""
         found = self._memory.get(self._run, key)
         return self._inner.size(key) if found is None else len(found)
 
-    def list(self, prefix: str = "") -> Names:
-        """Return the keys below `prefix`."""
-        return self._inner.list(prefix)
-
-    def children(self, prefix: str = "") -> Names:
-        """Return the names directly below `prefix`."""
-        return children(self._inner, prefix)
-
-    def taken(self, prefix: str = "") -> Names:
-        """Return the names directly below `prefix`, of objects or not."""
-        start = len(prefix) + 1 if prefix else 0
-        return [key[start:] for key in taken(self._inner, prefix)]
-
-    def put(self, key: str, data: Content) -> None:
-        """Refuse."""
-        raise _refused(key)
-
-    def put_if_absent(self, key: str, data: Content) -> bool:
-        """Refuse."""
-        raise _refused(key)
-
-    def delete(self, key: str) -> None:
-        """Refuse."""
-        raise _refused(key)
-
     def on_disk(self) -> Path | None:
         """Return the directory of a run on this machine, None of one in a bucket."""
         return self._inner.local_path() if isinstance(self._inner, SupportsLocalPath) else None
-
-
-def _refused(key: str) -> InternalError:
-    return InternalError(f"{key} was to be written by what only looks.")

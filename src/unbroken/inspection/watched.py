@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from unbroken.format.buffers import Content
-from unbroken.store.base import ByteStore, Names, children, read_into, taken
+from unbroken.inspection.read_only import ReadOnly
+from unbroken.store.base import ByteStore, Names, read_into
 
 PIECE = 4 << 20
 """Bytes that are read at a time: so soon a reader stops."""
 
 
-class Watched:
-    """Passes everything on. `told` is called with the bytes of each read, before it; what it raises ends the reader.
+class Watched(ReadOnly):
+    """Hands on what reads. `told` is called with the bytes of each read, before it; what it raises ends the reader.
 
     What it raises must be no error of ours: those are taken for damage.
     """
 
     def __init__(self, inner: ByteStore, told: Callable[[int], None]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._told = told
 
     def get(self, key: str) -> bytes:
@@ -67,24 +67,3 @@ class Watched:
         """Return the keys below `prefix`."""
         self._told(0)
         return self._inner.list(prefix)
-
-    def children(self, prefix: str = "") -> Names:
-        """Return the names directly below `prefix`."""
-        return children(self._inner, prefix)
-
-    def taken(self, prefix: str = "") -> Names:
-        """Return the names directly below `prefix`, of objects or not."""
-        start = len(prefix) + 1 if prefix else 0
-        return [key[start:] for key in taken(self._inner, prefix)]
-
-    def put(self, key: str, data: Content) -> None:
-        """Write the object."""
-        self._inner.put(key, data)
-
-    def put_if_absent(self, key: str, data: Content) -> bool:
-        """Write the object if there is none of this name."""
-        return self._inner.put_if_absent(key, data)
-
-    def delete(self, key: str) -> None:
-        """Delete the object."""
-        self._inner.delete(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,38 @@ def test_a_hint_is_one_sentence_and_gives_way_to_a_better_one(name: str) -> None
     assert not error.hint or error.hint.endswith((".", "it"))
     assert str(error).endswith(error.hint)
     assert kind("Something happened.", hint="Do this.").hint == "Do this."
+
+
+NOT_KNOWN = {
+    "Write: unbroken gym export RUN --out FILE, or: unbroken gym export --check FILE",
+    "Name a directory that `unbroken export RUN --to neutral DIR` has written.",
+}
+"""Hints where no run was named, or none is meant."""
+
+
+def spoken(source: Path) -> list[tuple[int, str]]:
+    """Return every text in a source that a message may be made of: none that explains the code or an option."""
+    silent: set[int] = set()
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) or (isinstance(node, ast.keyword) and node.arg == "help"):
+            silent |= {id(part) for part in ast.walk(node) if not isinstance(node.value, ast.Call)}
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent
+    ]
+
+
+def test_a_command_in_a_message_names_what_it_is_about_and_no_placeholder() -> None:
+    said = [(path, line, text) for path in SOURCES for line, text in spoken(path)]
+    commands = [one for one in said if re.search(r"unbroken [a-z]", one[2])]
+    assert len(commands) > 20, "they are found at all"
+    assert [
+        f"{path.name}:{line} {text}"
+        for path, line, text in commands
+        if re.search(r"\b(RUN|ROOT|ADDRESS|STEP)\b", text) and text not in NOT_KNOWN
+    ] == []
 
 
 def test_whoever_must_stop_or_look_is_told_at_what() -> None:

@@ -29,8 +29,8 @@ UnbrokenError
 └── InternalError          a bug in Unbroken; please report it
 ```
 
-Each carries `hint`, the next step in one sentence: the one given where it is raised, which knows more,
-else the one of its class. Only `ConfigError`, `StateMismatch` and `NotCapturable` have none of their
+Each carries `hint`, the next step in one sentence: the one given where it is raised, which knows more (a command
+in it names the run that is meant), else the one of its class. Only `ConfigError`, `StateMismatch` and `NotCapturable` have none of their
 own: what to do then depends on the case.
 """
 
@@ -108,9 +108,7 @@ class StoreUnavailable(StoreError):
 class StoreFull(StoreError):
     """No room or quota is left. Everything that was committed before is intact."""
 
-    default_hint = (
-        "Free space (`unbroken prune RUN --keep-last 1` does), and keep fewer checkpoints (keep_last)."
-    )
+    default_hint = "Free space, and keep fewer checkpoints (keep_last)."
 
 
 class StoreDenied(StoreError):
@@ -259,9 +257,7 @@ class RestoreFailed(UnbrokenError):
 class NoUsableCheckpoint(UnbrokenError):
     """Commits exist and none can be used. `reasons` holds one line for each."""
 
-    default_hint = (
-        "`unbroken verify RUN` names what is damaged; go on from a mirror, or start anew in another folder."
-    )
+    default_hint = "Go on from a mirror, or start anew in another folder."
 
     def __init__(self, message: str, *, hint: str = "", reasons: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)

@@ -36,6 +36,7 @@ UNSENT = "Generic S3 error: Error performing PUT http://host/k in 17us - HTTP er
         (PermissionDeniedError(answered(403, "AccessDenied")), StoreDenied, "(403 AccessDenied)"),
         (UnauthenticatedError("no token"), StoreDenied, "not permitted."),
         (GenericError(answered(507)), StoreFull, "(507)"),
+        (GenericError(answered(507)), StoreFull, "`unbroken prune s3://bucket/run --keep-last 1`"),
         (GenericError(answered(403, "QuotaExceeded")), StoreDenied, "QuotaExceeded"),
         (GenericError(answered(400, "QuotaExceeded")), StoreFull, "QuotaExceeded"),
         (GenericError(answered(400, "AuthorizationHeaderMalformed")), StoreError, "was refused (400"),

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -105,7 +106,9 @@ def export(
     if models != bool(directory):
         raise ConfigError(
             f"--to {to} writes {'a directory' if models else 'a file'}.",
-            hint=f"Write: unbroken export RUN --to {to} DIR" if models else f"Leave out {directory}.",
+            hint=f"Write: unbroken export {quote(run)} --to {to} DIR"
+            if models
+            else f"Leave out {directory}.",
         )
     if to == neutral.NAME:
         if component != POLICY:

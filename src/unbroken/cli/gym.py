@@ -113,7 +113,7 @@ def show(
             f"{run} is a server's address, and what a session holds is shown from a checkpoint.",
             hint=f"What the server has now: unbroken gym sessions {run} --digests",
         )
-    name, state = session_named(saved(run).state, session)
+    name, state = session_named(saved(run).state, session, run=run)
     data = {"session": name, **msgspec.to_builtins(state)}
     print_out(*session_parts(name, state, every=True, width=WIDTH), data=data, json=json)
     return EXIT_OK

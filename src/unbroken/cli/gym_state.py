@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 
 from unbroken.adapters.nemo_gym.protocol import GymState, SessionState
 from unbroken.adapters.nemo_gym.trainer.payload import COMPONENT, Payload, read_payload
@@ -51,8 +52,8 @@ def _saved(target: Target, commit: Commit) -> Saved:
     return Saved(target.place(commit), payload, document(payload, target.repository.meta(commit)))
 
 
-def session_named(state: GymState, text: str) -> tuple[str, SessionState]:
-    """Return the session that is meant by its id, the beginning of its id, or its rollout.
+def session_named(state: GymState, text: str, *, run: str) -> tuple[str, SessionState]:
+    """Return the session of `run` that is meant by its id, the beginning of its id, or its rollout.
 
     Raises:
         ConfigError: none is, or several are.
@@ -62,7 +63,7 @@ def session_named(state: GymState, text: str) -> tuple[str, SessionState]:
     if not found:
         raise ConfigError(
             f"There is no session {text!r}, and no rollout of this name with one.",
-            hint="List them with: unbroken gym sessions RUN",
+            hint=f"List them with: unbroken gym sessions {quote(run)}",
         )
     return found[0], sessions[found[0]]
 

@@ -48,7 +48,7 @@ def prune(
     def size_of(key: str) -> int:
         return there.get(key, 0)  # a run in training deletes what was planned, too
 
-    tables = plan_tables(plan, size_of)
+    tables = plan_tables(plan, size_of, run=run)
     if dry_run:
         busy = f"The run is in use by {plan.busy}: prune refuses until it has ended." if plan.busy else ""
         show(*tables, *(["", busy] if busy else []), data=planned(run, plan, size_of), json=json)

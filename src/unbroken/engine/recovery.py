@@ -123,7 +123,7 @@ FRESH = 'worst_tier="fresh" (for one start: UNBROKEN_WORST_TIER=fresh) starts at
 def anew(where: str) -> str:
     """Return what a person can do where nothing of the run can be used any more."""
     return (
-        f"`unbroken verify {quote(where) if where else 'RUN'}` names each file that is damaged, and a mirror brings them back."
+        f"`unbroken verify{where and f' {quote(where)}'}` names each file that is damaged, and a mirror brings them back."
         f" Without one, {FRESH}, and keeps what can be read."
     )
 

@@ -15,7 +15,7 @@ from unbroken.repo.seal import seal, unseal
 
 _HINT = (
     "The run itself is none the worse: give the framework another of its checkpoints, or start without one. "
-    "What the run holds shows: unbroken ls ROOT"
+    "What the run holds is shown by `unbroken ls`, told the root of the run."
 )
 
 

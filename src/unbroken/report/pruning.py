@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from shlex import quote
 
 from unbroken.format import layout
 from unbroken.repo.packsize import pack_bytes
@@ -13,8 +14,8 @@ from unbroken.report.quantity import counted, number, size
 from unbroken.report.table import Cell, Column, Table
 
 
-def plan_tables(plan: PrunePlan, size_of: Callable[[str], int]) -> list[Table | str]:
-    """Return what a person reads of a plan. `size_of` tells the bytes of an object."""
+def plan_tables(plan: PrunePlan, size_of: Callable[[str], int], *, run: str) -> list[Table | str]:
+    """Return what a person reads of a plan for `run`, a path or URL. `size_of` tells the bytes of an object."""
     parts: list[Table | str] = []
     if plan.retention is not None:
         parts += [_retention_table(plan), ""]
@@ -24,7 +25,7 @@ def plan_tables(plan: PrunePlan, size_of: Callable[[str], int]) -> list[Table | 
     if plan.collection.needed is None:
         parts += [
             "",
-            "A checkpoint that counts cannot be read. Nothing goes that it might need; see: unbroken verify",
+            f"A checkpoint that counts cannot be read. Nothing goes that it might need; see: unbroken verify {quote(run)}",
         ]
     return parts
 

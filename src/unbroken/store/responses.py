@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from shlex import quote
 from urllib.parse import urlsplit
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
@@ -68,7 +69,11 @@ def refusal(error: Exception, *, doing: str, where: str, key: str) -> StoreError
             key=key,
         )
     if status in _FULL or "Quota" in word:
-        return StoreFull(f"No room is left for {doing} {where}/{key}{said}.", key=key)
+        return StoreFull(
+            f"No room is left for {doing} {where}/{key}{said}.",
+            hint=f"Free space (`unbroken prune {quote(where)} --keep-last 1` does), or keep fewer checkpoints (keep_last).",
+            key=key,
+        )
     if status is not None and status < 500 and status not in _PASSING:
         return StoreError(
             f"{what} was refused{said}.", hint="Check the root, the endpoint and the region.", key=key

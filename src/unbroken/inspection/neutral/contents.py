@@ -5,6 +5,8 @@ Whole components are read, and no pickled part of them is opened.
 
 from __future__ import annotations
 
+from shlex import quote
+
 import msgspec
 
 from unbroken.adapters.neutral.directory import Contents
@@ -77,7 +79,7 @@ def contents_of_snapshot(snapshot: Snapshot, commit: Commit, meta: Meta, run: st
     if not networks and not statistics and not buffers:
         raise ConfigError(
             f"The checkpoint of step {commit.step} holds no network, no running statistics and no replay buffer.",
-            hint="Export one of its components: unbroken export RUN --component NAME --to FILE.json",
+            hint=f"Export one of its components: unbroken export {quote(run)} --component NAME --to FILE.json",
         )
     framework, algorithm = _framework(checkpoint)
     observations, actions = _spaces(checkpoint)

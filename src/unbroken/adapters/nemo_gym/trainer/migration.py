@@ -39,7 +39,7 @@ def migrate(source: Remote, target: Remote, session: str) -> None:
     if copy is not None and (own is None or own.status != "open" or copy.revision > own.revision):
         raise ConfigError(
             f"{target.url} has the session {session} already.",
-            hint="See both with: unbroken gym sessions ADDRESS",
+            hint=f"See both with: unbroken gym sessions {source.url} {target.url}",
         )
     if own is None:
         raise ConfigError(

@@ -218,7 +218,8 @@ def _planned(run: Run, store: ByteStore, keep_last: int | None) -> Plan:
     sequences = tuple(commit.sequence for commit in plan.inventory.log.commits)
     told = repr((sequences, plan.collection.keys, plan.compaction.packs))
     name = hashlib.sha256(told.encode()).hexdigest()
-    return Plan(name, keep_last, plan_tables(plan, size_of), planned(run.where, plan, size_of), sequences)
+    tables = plan_tables(plan, size_of, run=run.where)
+    return Plan(name, keep_last, tables, planned(run.where, plan, size_of), sequences)
 
 
 def _prune(run: Run, keep_last: int | None, name: str, job: Job) -> Pruned:

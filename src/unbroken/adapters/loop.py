@@ -27,7 +27,7 @@ from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.steps import Steps
 from unbroken.engine.trackers.place import Place
-from unbroken.engine.world import World
+from unbroken.engine.world import World, speaks_for_run
 from unbroken.errors import ConfigError
 from unbroken.state.nodes import PLAIN
 
@@ -280,7 +280,7 @@ class Run:
         self._segments += 1
         self._engine = engine
         self._steps = steps
-        if not self._quiet and (self.world is None or self.world.is_coordinator):
+        if not self._quiet and speaks_for_run(self.world):
             sys.stderr.write(self.report.text + "\n")
         return self.report.step
 

@@ -13,8 +13,6 @@ failure is raised (one that is held is taken for none, until somebody asks: else
 is always a checkpoint of the start before training goes on; no failure of another save costs that of the end.
 
 Not promised: that training may go on from another thread, or in a forked child, with the same engine.
-
-Longer than other files: in which order a save waits, fails and is asked for by signals is read here in one piece.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from unbroken.engine.agreement import Agreement, lost_a_rank, tell_not_begun
+from unbroken.engine.agreement import lost_a_rank, tell_not_begun
 from unbroken.engine.beside import Beside
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin
@@ -41,6 +39,7 @@ from unbroken.engine.opening import Opening
 from unbroken.engine.preemption import Preemption
 from unbroken.engine.progress import VARIABLE, Progress
 from unbroken.engine.reading import ReadsRun
+from unbroken.engine.reasons import Reasons
 from unbroken.engine.rebuild import JournalKeeper
 from unbroken.engine.recovery import Rebuilder
 from unbroken.engine.report import ResumeReport
@@ -50,12 +49,12 @@ from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat, check_world
 from unbroken.engine.settings import Settings
 from unbroken.engine.snapshots import Snapshots
-from unbroken.engine.source import PrefersMoments, Source
+from unbroken.engine.source import Source
 from unbroken.engine.start import facts_of, sick_at_first
 from unbroken.engine.trackers.place import Finders, Place
 from unbroken.engine.trackers.trackers import Trackers
 from unbroken.engine.warnings import StagingFullWarning, Told
-from unbroken.engine.world import World, usual
+from unbroken.engine.world import World, speaks_for_run, usual
 from unbroken.errors import (
     AmbiguousCommit,
     ConfigError,
@@ -73,20 +72,16 @@ from unbroken.state.shared import SharedMemory
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Step
 
-GOOD_MOMENT = "restored quickly from here"
-"""Why a save comes before it is due."""
-
 
 class CheckpointEngine(ReadsRun, EndsInOrder):
     """Saves and resumes one segment of one run.
 
-    `source` is the live training. `segment` is the ordinal of this training within the script.
-    `rebuilder` makes the third tier of recovery possible, and `trial` looks at a checkpoint before the run goes on from
-    it. Settings are overridden by `UNBROKEN_*`
-    variables of `environment`. Of several processes that train together each has its engine, with the `world`
-    as it sees it: all call `resume`, `step`, `save` and `close` at the same points. `finders` look for trackers
-    of experiments that the script has begun a run in. `clock` counts seconds and never
-    goes back; `now` is the time of day, in seconds since 1970.
+    `source` is the live training. `segment` is the ordinal of this training within the script. `rebuilder` makes the
+    third tier of recovery possible, and `trial` looks at a checkpoint before the run goes on from it. Settings are
+    overridden by `UNBROKEN_*` variables of `environment`. Of several processes that train together each has its
+    engine, with the `world` as it sees it: all call `resume`, `step`, `save` and `close` at the same points. `finders`
+    look for trackers of experiments that the script has begun a run in. `clock` counts seconds and never goes back;
+    `now` is the time of day, in seconds since 1970.
 
     Raises:
         ConfigError: a variable or the configuration file cannot be read, or `segment` is negative.
@@ -118,6 +113,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._source = source
         self._clock = clock
         self._now = now
+        self._speaks = speaks_for_run(self.world)
         self._progress_path = environment.get(VARIABLE) if self._speaks else None
         self._process = current()
         self._opening = Opening(
@@ -130,10 +126,8 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             process=self._process,
         )
         self._schedule = Schedule(self.settings.interval, clock)
-        self._agreement: Agreement | None = None
         if self.world is not None:
             check_world(self.world, self.settings)
-            self._agreement = Agreement(self.world, self._schedule)
         self._run: Seat | None = None
         self._requests = Requests(self._write_held, clock)
         self._step = 0
@@ -154,6 +148,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._writer = self._dispatch.writer
         self.preemption = Preemption(self.settings, self._requests, self._writer)
         """Whether a signal has told this process to end."""
+        self._reasons = Reasons(
+            source, self.world, self._schedule, self._requests, self._writer, self.preemption
+        )
         self._trackers = Trackers(self.settings, segment=segment, speaks=self._speaks, finders=finders)
         if self._speaks:
             self._dispatch.trackers = self._trackers.identities
@@ -253,11 +250,6 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         if not self._writer.is_child:
             self._trackers.tell(place)
 
-    @property
-    def _speaks(self) -> bool:
-        """Whether this process stands for the run: it is alone, or rank 0."""
-        return self.world is None or self.world.is_coordinator
-
     def _settle(self, found: Resumption) -> None:
         """Commit a clone before it trains: else a kill would bring back what this run was before."""
         self._snapshots.forget()  # what it builds on lies in another run
@@ -279,20 +271,16 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             return False
         if self._requests.holding:
             self.release()  # before anything else: who has taken what was held works with all of this
-        if self.preemption.told and self._agreement is None:
+        if self.preemption.told and self.world is None:
             raise self._preempted(step, episodes, metrics)
         if self._writer.failed:
             self._raise_failure()
         self._step = step
         self._dispatch.progress.step(step)
-        reason = self.preemption.note or ("" if self._writer.busy else self._reason(step, episodes))
-        ends = False
-        if self._agreement is not None:
-            told = bool(self.preemption.told)
-            reason = self._agreement.reason(step, episodes, reason, told=told)
-            ends = bool(reason) and self._agreement.ends(told=told)
+        reason = self._reasons.at(step, episodes)
         if not reason:
             return False
+        ends = self._reasons.ends()
         self.save(step, reason=reason, episodes=episodes, metrics=metrics)
         if ends:
             raise self._preempted(step, episodes, metrics)
@@ -306,14 +294,6 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         ended = told.exit()
         self.__exit__(type(ended), ended, None)
         return ended
-
-    def _reason(self, step: int, episodes: int) -> str:
-        """Return why to save at this point, an empty string if there is no reason."""
-        reason = self._requests.reason or self._schedule.due(step, episodes)
-        if reason or self.world is not None or not self._schedule.is_early():
-            return reason
-        source = self._source
-        return GOOD_MOMENT if isinstance(source, PrefersMoments) and source.is_good_moment() else ""
 
     def request_save(self, reason: str) -> None:
         """Save as soon as that can be: now, if a snapshot is held, else at the next clean point.
@@ -433,12 +413,9 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
                 snapshot = self._begin_save(run, step, reason, position, episodes, metrics)
         except Exception as error:
             self._observer.not_saved(error, step=step)
-            if self._agreement is not None:
-                self._agreement.raised(step)
-                if not self._handed and not lost_a_rank(error):
-                    tell_not_begun(
-                        run, self._writer, error, step=step, segment=self.segment, position=position
-                    )
+            self._reasons.raised(step)
+            if self.world is not None and not self._handed and not lost_a_rank(error):
+                tell_not_begun(run, self._writer, error, step=step, segment=self.segment, position=position)
             raise
         self._observer.speak()
         self._dispatch.say()
@@ -505,7 +482,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             except (Fenced, AmbiguousCommit, ReplicasDiffer):
                 raise  # the run may be another's by now
             except Exception as error:
-                goes_on = position == "end" or (self._agreement is not None and isinstance(error, SaveFailed))
+                goes_on = position == "end" or (self.world is not None and isinstance(error, SaveFailed))
                 if not goes_on or lost_a_rank(error):
                     raise  # with a rank that is gone there is no next one
                 earlier = earlier or error

@@ -19,7 +19,7 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.source import Source
 from unbroken.engine.start import await_companion, find_start, tell_refused
 from unbroken.engine.traces import read_traces
-from unbroken.engine.world import World
+from unbroken.engine.world import World, speaks_for_run
 from unbroken.repo.process import Process
 from unbroken.repo.repository import Repository
 
@@ -53,7 +53,7 @@ class Opening:
         Raises:
             RunBusy: another process works on it. RankMissing: of several ranks not all are there in time.
         """
-        if self._world is None or self._world.is_coordinator:
+        if speaks_for_run(self._world):
             await_companion(repository)
             self._traces = read_traces(repository, self._process)
         return take_seat(repository, self._settings, self._world, self._process)

@@ -112,6 +112,11 @@ class World:
             )
 
 
+def speaks_for_run(world: World | None) -> bool:
+    """Return whether this process stands for the run: it is alone, or rank 0."""
+    return world is None or world.is_coordinator
+
+
 def _tell(text: str) -> None:
     sys.stderr.write(f"unbroken: {text}\n")
 

@@ -159,7 +159,7 @@ def watched(
 
 _FOCUSED = """() => {
     const at = document.activeElement;
-    const words = at.getAttribute('aria-label') || at.innerText || at.name || at.id || '';
+    const words = at.getAttribute('aria-label') || at.labels?.[0]?.innerText || at.innerText || at.name || at.id || '';
     return `${at.tagName.toLowerCase()} ${words.trim()}`;
 }"""
 _SEEN = """() => {

@@ -27,6 +27,9 @@ PAGES = {
     "no-checkpoint": "/runs/bare",
     "checkpoint": "/runs/killed/checkpoints/10",
     "damaged": "/runs/damaged/checkpoints/3",
+    "other-run": "/runs/killed/checkpoints/10/compare",
+    "other-checkpoint": "/runs/killed/checkpoints/10/compare?run=many",
+    "not-compared": "/runs/killed/difference?a=10&b=1&other=many",
     "component": "/runs/killed/checkpoints/10/component?name=training_state",
     "data": "/runs/killed/data/reward",
     "sessions": "/runs/sessions/checkpoints/2/sessions",
@@ -87,6 +90,44 @@ def test_two_checkpoints_are_ticked_and_compared(at: Watched, served: Served) ->
     leaves = table(at, "Leaves").inner_text()
     assert "weights" in leaves
     assert "replay_buffer" in leaves
+
+
+def test_one_of_another_run_is_chosen_with_the_keyboard_and_the_address_can_be_sent(
+    browser: Browser, at: Watched, served: Served
+) -> None:
+    at.page.goto(f"{served.url}/runs/killed")
+    at.tab_to("Compare step 180,")
+    at.page.keyboard.press("Space")
+    at.tab_to("Compare one with another run")
+    at.enter()
+    assert head(at) == "Compare with another run"
+    assert table(at, "Runs").locator("tbody th").all_inner_texts() == [
+        "bare", "damaged", "many", "markup", "sessions"
+    ]  # fmt: skip
+    at.tab_to("Name contains")
+    at.page.keyboard.type("man")
+    at.enter()
+    at.tab_to("many")
+    at.enter()
+    # Nothing of this run is nearer than its first save; what was ticked there is one of a group that arrows walk along.
+    at.tab_to("Step 1,000, checkpoint 1")
+    assert at.page.get_by_role("radio", checked=True).count() == 1
+    at.page.keyboard.press("ArrowUp")
+    assert at.focused() == "input Step 2,000, checkpoint 2"
+    at.tab_to("Compare the two")
+    at.enter()
+    at.page.wait_for_selector("#leaves-title")
+    said = at.page.locator("main").inner_text()
+    assert "of killed" in said
+    assert "of many" in said
+    assert "Only A has the component" in said
+    assert "Only B has the components" in said
+    assert at.violations() == []
+    with watched(browser, served.host, size=(390, 844)) as other:
+        other.page.goto(served.entry)
+        other.page.goto(at.page.url)
+        assert other.page.locator("main").inner_text().split() == said.split()
+        assert other.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.exactness

@@ -18,7 +18,7 @@ from unbroken.errors import InternalError, UnbrokenError
 from unbroken.ui.app.access import Application, Guarded
 from unbroken.ui.app.bugs import HINT, as_told
 from unbroken.ui.app.jobs import TooMany
-from unbroken.ui.app.pages import checkpoint, difference, run, runs, sessions, work
+from unbroken.ui.app.pages import checkpoint, difference, other, run, runs, sessions, work
 from unbroken.ui.app.site import Gone, Missing, Refused, Site
 from unbroken.ui.libraries import STATIC, plotly_js
 
@@ -44,7 +44,7 @@ def application(site: Site) -> Application:
         redirect_slashes=False,
     )
     app.state.site = site
-    for part in (runs, run, checkpoint, difference, sessions, work):
+    for part in (runs, run, checkpoint, difference, other, sessions, work):
         app.include_router(part.routes(site))
     app.add_api_route("/static/{name}", _static)
     _tell_errors(app, site)

@@ -40,7 +40,8 @@ class TooMany(Exception):
 class Job:
     """One piece of work. Its fields are written by one thread, and read by any.
 
-    `done` of `total` parts are finished; 0 of 0 where nobody knows. `kind` is what pages call it, `run` where it belongs.
+    `done` of `total` parts are finished; 0 of 0 where nobody knows. `kind` is what pages call it, `run` where it belongs,
+    `page` where what comes of it is shown, if it has a page of its own.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Job:
     hint: str = ""
     ended: float | None = None
     key: tuple[object, ...] = ()
+    page: str = ""
     _stop: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -121,7 +123,9 @@ class Jobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._pool = ThreadPoolExecutor(TOGETHER, "unbroken-job")
 
-    def start(self, kind: str, run: str, title: str, work: Work, *, key: tuple[object, ...] = ()) -> Job:
+    def start(
+        self, kind: str, run: str, title: str, work: Work, *, key: tuple[object, ...] = (), page: str = ""
+    ) -> Job:
         """Have work done, or return the job that does the same already. `key` tells one work from another of its kind.
 
         Raises:
@@ -137,7 +141,7 @@ class Jobs:
                     return job
             if sum(not job.is_over for job in self._jobs.values()) >= WAITING:
                 raise TooMany
-            job = Job(secrets.token_hex(8), kind, run, title, self._clock(), key=key)
+            job = Job(secrets.token_hex(8), kind, run, title, self._clock(), key=key, page=page)
             self._jobs[job.id] = job
             over = [one.id for one in self._jobs.values() if one.is_over]
             for name in over[: max(0, len(over) - KEPT)]:

@@ -1,31 +1,68 @@
-"""How two checkpoints of a run differ, leaf by leaf. Both are read whole, so it is a job."""
+"""How two checkpoints differ, leaf by leaf: two of a run, or one each of two runs. Both are read whole, so it is a job."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from unbroken.errors import ConfigError
-from unbroken.format.records import Commit
 from unbroken.inspection.difference import Difference, difference
 from unbroken.inspection.target import Target, open_run
 from unbroken.inspection.watched import Watched
 from unbroken.repo.repository import Repository
 from unbroken.report.comparison import classes_told, off_by, plain, promises_told
 from unbroken.state.diff import LeafDifference
-from unbroken.ui.app.catalogue import Run
 from unbroken.ui.app.jobs import Job
 from unbroken.ui.app.paging import page_number, paged
-from unbroken.ui.app.site import Fields, Refused, Site, link, one, redirect, whole
+from unbroken.ui.app.site import Fields, Opened, Refused, Site, link, one, redirect, whole
 
 DIFFERENCE = "difference"
 LEAVES = 100
 """On a page."""
 PATIENCE = 1.0
 ORDERS = ("place", "distance")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two checkpoints to compare: `a` of one run, and `b` of the same or of another. `clocks`: times of the wall clock, too."""
+
+    left: Opened
+    a: int
+    right: Opened
+    b: int
+    clocks: bool
+
+    @property
+    def other(self) -> str:
+        """The address of the other run; empty if there is none."""
+        return "" if self.left.run == self.right.run else self.right.run.address
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells one comparison with a run from another."""
+        return (self.a, self.right.run.where, self.b, self.clocks)
+
+    @property
+    def page(self) -> str:
+        """Where what comes of it is shown, now and to whomever the address is sent."""
+        clocks = "yes" if self.clocks else ""
+        return link(
+            f"{self.left.address}/difference", a=self.a, b=self.b, other=self.other, wall_clock=clocks
+        )
+
+    @property
+    def names(self) -> str:
+        """What the runs are called."""
+        return f"{self.left.run.name} and {self.right.run.name}" if self.other else self.left.run.name
+
+    @property
+    def title(self) -> str:
+        return f"Compare two checkpoints of {self.names}"
 
 
 def routes(site: Site) -> APIRouter:
@@ -35,40 +72,40 @@ def routes(site: Site) -> APIRouter:
     @router.post("/runs/{address}/difference")
     def compare(address: str, fields: Fields) -> Response:
         opened = site.opened(address)
-        chosen = [number for text in fields.get("checkpoint", []) if (number := whole(text)) is not None]
-        if len(set(chosen)) != 2:
-            raise Refused(
-                f"Two checkpoints can be compared, and {len(set(chosen)) or 'none'} were chosen.",
-                "Go back, and tick two boxes in the table of checkpoints.",
-            )
-        older, newer = sorted(set(chosen))
+        chosen = {number for text in fields.get("checkpoint", []) if (number := whole(text)) is not None}
         clocks = one(fields, "wall_clock") == "yes"
-        for sequence in (older, newer):
-            opened.commit(sequence)
-        title = f"Compare two checkpoints of {opened.run.name}"
-        work = partial(_compared, opened.run, older, newer, clocks)
-        job = site.jobs.start(DIFFERENCE, opened.run.where, title, work, key=(older, newer, clocks))
+        if one(fields, "elsewhere"):
+            if len(chosen) != 1:
+                raise Refused(
+                    f"One checkpoint of a run is compared with one of another, and {len(chosen) or 'none'} were chosen.",
+                    "Go back, and tick one box in the table of checkpoints.",
+                )
+            return redirect(f"{opened.address}/checkpoints/{opened.commit(chosen.pop()).sequence}/compare")
+        pair = _pair(site, opened, chosen, one(fields, "other"), one(fields, "with"), clocks)
+        pair.left.commit(pair.a)
+        pair.right.commit(pair.b)
+        job = site.jobs.start(
+            DIFFERENCE, opened.run.where, pair.title, partial(_compared, pair), key=pair.key, page=pair.page
+        )
         job.wait(PATIENCE)
-        query = {"a": older, "b": newer, "wall_clock": "yes" if clocks else ""}
-        return redirect(link(f"{opened.address}/difference", **query))
+        return redirect(pair.page)
 
     @router.get("/runs/{address}/difference")
     def shown(request: Request, address: str) -> Response:
-        opened = site.opened(address)
         asked = request.query_params
         a, b = whole(asked.get("a", "")), whole(asked.get("b", ""))
-        clocks = asked.get("wall_clock", "") == "yes"
+        left = site.opened(address)
         if a is None or b is None:
             raise Refused(
                 "A comparison needs two checkpoints.", "Tick two boxes in the table of checkpoints."
             )
-        latest = site.jobs.latest(DIFFERENCE, opened.run.where, (a, b, clocks))
+        right = site.opened(asked["other"]) if asked.get("other") else left
+        pair = Pair(left, a, right, b, asked.get("wall_clock", "") == "yes")
+        latest = site.jobs.latest(DIFFERENCE, left.run.where, pair.key)
         job = None if latest is None else latest.seen()
         about: dict[str, object] = {
-            "opened": opened,
-            "a": a,
-            "b": b,
-            "clocks": clocks,
+            "opened": left,
+            "pair": pair,
             "job": job,
             "difference": None,
         }
@@ -86,7 +123,7 @@ def routes(site: Site) -> APIRouter:
             dict(asked),
         )
         return site.page(
-            request, "difference.html", title=f"Difference in {opened.run.name}", about=about, version=version
+            request, "difference.html", title=f"Difference in {pair.names}", about=about, version=version
         )
 
     return router
@@ -106,6 +143,10 @@ def _told(found: Difference, *, component: str, order: str, request: Request) ->
         "classes": classes_told(found.components),
         "page": paged(leaves, page_number(asked.get("page", "1")), size=LEAVES, query=asked),
         "off_by": off_by,
+        "alone": [
+            ("A", found.only_a, found.leaves_only_in("a")),
+            ("B", found.only_b, found.leaves_only_in("b")),
+        ],
         "told": told,
         "far": far,
     }
@@ -145,16 +186,42 @@ def _distance(leaf: LeafDifference) -> float:
     return float("-inf") if leaf.distance is None else -leaf.distance
 
 
-def _compared(run: Run, a: int, b: int, wall_clock: bool, job: Job) -> Difference:  # noqa: FBT001
+def _pair(site: Site, left: Opened, chosen: set[int], other: str, with_: str, clocks: bool) -> Pair:  # noqa: FBT001
+    """Return what a form asks to compare: two checkpoints that were ticked, or one with that of another run."""
+    right = site.opened(other) if other else left
+    if right.run != left.run:
+        b = whole(with_)
+        if len(chosen) != 1 or b is None:
+            raise Refused(
+                "A comparison of two runs needs one checkpoint of each.",
+                "Go back, and choose one in the table of checkpoints.",
+            )
+        return Pair(left, min(chosen), right, b, clocks)
+    if other and (b := whole(with_)) is not None:
+        chosen = chosen | {b}
+    if len(chosen) != 2:
+        raise Refused(
+            f"Two checkpoints can be compared, and {len(chosen) or 'none'} were chosen.",
+            "Go back, and tick two boxes in the table of checkpoints.",
+        )
+    return Pair(left, min(chosen), left, max(chosen), clocks)
+
+
+def _compared(pair: Pair, job: Job) -> Difference:
+    targets = [_target(side, sequence, job) for side, sequence in ((pair.left, pair.a), (pair.right, pair.b))]
+    job.told(0, 0, "reading both checkpoints")
+    return difference(*targets, wall_clock=pair.clocks)
+
+
+def _target(opened: Opened, sequence: int, job: Job) -> Target:
+    """Return a checkpoint, to be read so that it is counted and can be stopped."""
+    run = opened.run
     plain_store = open_run(run.where)
     repository = Repository.over(Watched(plain_store.store, job.look), plain_store.job)
-    commits: dict[int, Commit] = {commit.sequence: commit for commit in repository.commits()}
-    for sequence in (a, b):
-        if sequence not in commits:
-            raise ConfigError(
-                f"Checkpoint {sequence} was deleted by its run before it was read.",
-                hint="Choose among those that there are now.",
-            )
-    job.told(0, 0, "reading both checkpoints")
-    left, right = (Target(repository, run.where, commits[sequence]) for sequence in (a, b))
-    return difference(left, right, wall_clock=wall_clock)
+    commit = next((commit for commit in repository.commits() if commit.sequence == sequence), None)
+    if commit is None:
+        raise ConfigError(
+            f"Checkpoint {sequence} was deleted by its run, {run.name}, before it was read.",
+            hint="Choose among those that there are now.",
+        )
+    return Target(repository, run.where, commit)

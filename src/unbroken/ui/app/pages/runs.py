@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from unbroken.inspection.overview import State
+from unbroken.ui.app.catalogue import Run
 from unbroken.ui.app.looking import Glance
 from unbroken.ui.app.paging import page_number, paged
 from unbroken.ui.app.site import Site
@@ -32,34 +33,38 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/")
     def runs(request: Request) -> Response:
-        asked = request.query_params
-        words, state, order = asked.get("q", "").strip(), asked.get("state", ""), asked.get("order", "name")
         found = site.catalogue.runs()
-        named = [run for run in found if words.lower() in run.name.lower()]
-        number = page_number(asked.get("page", "1"))
-        if state in STATES or order != "name":
-            every = site.looking.glances(named, seconds=FILTERED_SECONDS)
-            kept = [one for one in every if state not in STATES or _state(one) in (state, "")]
-            kept.sort(key=ORDERS.get(order, ORDERS["name"]))  # type: ignore[arg-type]
-            page = paged(kept, number, size=RUNS, query=asked)
-        else:
-            some = paged(named, number, size=RUNS, query=asked)
-            glances = site.looking.glances(list(some.items), seconds=SECONDS)
-            page = paged(named, number, size=RUNS, query=asked).mapped(
-                dict(zip(some.items, glances, strict=True)).__getitem__
-            )
-        version = (
-            len(found),
-            [(one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in page.items],
-            page.number, page.total,
-        )  # fmt: skip
-        about = {
-            "page": page, "all": len(found), "words": words, "state": state, "states": STATES, "order": order,
-            "orders": list(ORDERS), "pending": any(one.is_pending for one in page.items),
-        }  # fmt: skip
+        about, version = chosen_of(site, found, request.query_params)
         return site.page(request, "runs.html", title="Runs", about=about, version=version)
 
     return router
+
+
+def chosen_of(site: Site, found: list[Run], asked: Mapping[str, str]) -> tuple[dict[str, object], Hashable]:
+    """Return what a list shows of the runs that were found, as an address asks for them, and what is another thing as soon as
+    that is."""
+    words, state, order = asked.get("q", "").strip(), asked.get("state", ""), asked.get("order", "name")
+    named = [run for run in found if words.lower() in run.name.lower()]
+    number = page_number(asked.get("page", "1"))
+    if state in STATES or order != "name":
+        every = site.looking.glances(named, seconds=FILTERED_SECONDS)
+        kept = [one for one in every if state not in STATES or _state(one) in (state, "")]
+        kept.sort(key=ORDERS.get(order, ORDERS["name"]))  # type: ignore[arg-type]
+        page = paged(kept, number, size=RUNS, query=asked)
+    else:
+        some = paged(named, number, size=RUNS, query=asked)
+        glances = site.looking.glances(list(some.items), seconds=SECONDS)
+        page = some.mapped(dict(zip(some.items, glances, strict=True)).__getitem__)
+    version = (
+        len(found),
+        tuple((one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in page.items),
+        page.number, page.total,
+    )  # fmt: skip
+    about: dict[str, object] = {
+        "page": page, "all": len(found), "words": words, "state": state, "states": STATES, "order": order,
+        "orders": list(ORDERS), "pending": any(one.is_pending for one in page.items),
+    }  # fmt: skip
+    return about, version
 
 
 def _state(glance: Glance) -> str:

@@ -15,12 +15,9 @@ Not promised: that a cell that holds at one kill holds at all. Another seed draw
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from exactness.cell import Cell
+from exactness.forked import Ended, Forking
 from exactness.records import Row
 from exactness.training import JOB, NEVER, ROOT, Finding, Order
 from unbroken.capture.volatile import without_clocks
@@ -53,34 +51,18 @@ class Runner:
     """Another interpreter that runs trainings in children of its own. See `runner`."""
 
     def __init__(self, hash_seed: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "exactness.runner"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=HERE,
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": str(hash_seed),
-                "OMP_NUM_THREADS": "1",
-                "SDL_VIDEODRIVER": "dummy",
-                "TQDM_DISABLE": "1",
-            },
-            text=True,
-        )
+        environment = {"PYTHONHASHSEED": str(hash_seed), "SDL_VIDEODRIVER": "dummy", "TQDM_DISABLE": "1"}
+        self._process = Forking("-m", "exactness.runner", environment=environment)
 
     def run(self, order: Order) -> int:
         """Carry out an order; return the exit status of the process that did it."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write(msgspec.json.encode(order).decode() + "\n")
-        stdin.flush()
-        line = stdout.readline()
-        if not line:
-            raise Broken("the process that starts the trainings has ended")
-        return int(line)
+        try:
+            return self._process.run(msgspec.json.encode(order).decode())
+        except Ended as ended:
+            raise Broken(str(ended)) from ended
 
     def close(self) -> None:
-        self._process.communicate()
+        self._process.close()
 
 
 class Oracle:

@@ -105,11 +105,11 @@ def run(order: dict[str, object], files: list[int]) -> int:
     import runpy
     import traceback
 
+    from exactness.forked import take
+
     words, environment = order["words"], order["environment"]
     assert isinstance(words, list) and isinstance(environment, dict)
-    for file, place in zip(files, FILES, strict=True):
-        os.dup2(file, place)
-        os.close(file)
+    take(files)
     os.chdir(str(order["folder"]))
     os.environ.clear()
     os.environ.update(environment)
@@ -141,20 +141,13 @@ def main() -> int:
         return ask(place, words)
     from importlib import import_module
 
+    from exactness.forked import warm_up
+
     for name in words:
         import_module(name)
     if "torch" in sys.modules:
-        _step_once()
+        warm_up()
     return serve(place)
-
-
-def _step_once() -> None:
-    """Import what PyTorch imports only at the first step of an optimizer."""
-    import torch
-
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.ones(1)
-    torch.optim.Adam([weight]).step()
 
 
 if __name__ == "__main__":

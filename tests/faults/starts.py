@@ -11,11 +11,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import traceback
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,12 +18,11 @@ import numpy as np
 import torch
 
 import unbroken
+from exactness.forked import Forking, serve, warm_up
 from unbroken.capture.volatile import without_clocks
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
-
-HERE = Path(__file__).parents[2]
 
 
 class Training:
@@ -62,11 +56,13 @@ class Starts:
     """Two interpreters that start scripts."""
 
     def __init__(self) -> None:
-        self._runners = [_runner(seed) for seed in (1, 2)]
+        self._runners = [
+            Forking("-m", "tests.faults.starts", environment={"PYTHONHASHSEED": str(seed)}) for seed in (1, 2)
+        ]
 
     def close(self) -> None:
         for runner in self._runners:
-            runner.communicate()
+            runner.close()
 
     def run(
         self,
@@ -83,12 +79,7 @@ class Starts:
             "module": training.__module__, "name": training.__qualname__, "root": str(root), "log": str(log),
             "kill": kill, "cold": cold,
         }  # fmt: skip
-        runner = self._runners[nth % 2]
-        assert runner.stdin is not None
-        assert runner.stdout is not None
-        runner.stdin.write(json.dumps(order) + "\n")
-        runner.stdin.flush()
-        status = int(runner.stdout.readline())
+        status = self._runners[nth % 2].run(json.dumps(order))
         said = log.read_text()
         assert status == (0 if kill is None else -signal.SIGKILL), said
         return said
@@ -120,29 +111,6 @@ def differing(one: Snapshot, other: Snapshot) -> list[str]:
     return [str(difference) for difference in without_clocks(compare(one, other), one, other)]
 
 
-def _runner(hash_seed: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.faults.starts"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=HERE,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"},
-        text=True,
-    )
-
-
-@contextmanager
-def ends_alone() -> Generator[None]:
-    """Whatever happens, the child ends here and never becomes a second runner."""
-    try:
-        yield
-    except BaseException:  # noqa: BLE001 - told, and the child ends
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)
-
-
 def start(order: dict[str, object]) -> None:
     torch.set_num_threads(1)
     random.seed(1)
@@ -163,25 +131,9 @@ def start(order: dict[str, object]) -> None:
     training.check()
 
 
-def warm_up() -> None:
-    """Import what PyTorch imports only at the first step of an optimizer, once for all children."""
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.ones(1)
-    torch.optim.Adam([weight]).step()
-
-
 def main() -> None:
     warm_up()
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if not child:
-            with open(order["log"], "ab", buffering=0) as log, ends_alone():
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-                start(order)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+    serve(json.loads, start, log=lambda order: str(order["log"]))
 
 
 if __name__ == "__main__":

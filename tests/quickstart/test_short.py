@@ -8,16 +8,14 @@ in `test_whole`.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from exactness.forked import Forking
 from unbroken.capture.volatile import without_clocks
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
@@ -41,23 +39,15 @@ class Starts:
     """Starts of quickstarts, by a process that has imported what they need."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.quickstart.runner", *IMPORTS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            text=True,
-        )
+        self._process = Forking("-m", "tests.quickstart.runner", *IMPORTS, environment={})
 
     def start(
         self, script: Path, folder: Path, *, kill_at: int = -1, cold: str = "-", expect: int = 0
     ) -> str:
         """Start the script in a folder; return what it said."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
         folder.mkdir(exist_ok=True)
         log = folder / "said"
+        log.unlink(missing_ok=True)
         order = {
             "script": str(script),
             "folder": str(folder),
@@ -65,15 +55,13 @@ class Starts:
             "kill_at": kill_at,
             "cold": cold,
         }
-        stdin.write(json.dumps(order) + "\n")
-        stdin.flush()
-        answer = stdout.readline()
+        status = self._process.run(json.dumps(order))
         said = log.read_text()
-        assert int(answer) == expect, said
+        assert status == expect, said
         return said
 
     def close(self) -> None:
-        self._process.communicate()
+        self._process.close()
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,18 @@ Not promised: that a face can do with each of them what another one does. What m
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypedDict, TypeVar, cast
 
-from unbroken.engine.configuration.names import elsewhere
+from unbroken.engine.configuration.names import meant
+from unbroken.engine.configuration.sources import root_said
+from unbroken.engine.configuration.words import CODE
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import Every
-from unbroken.engine.settings import CODE, CodecChoice, Resume, Settings, WorstTier, WriterKind
+from unbroken.engine.settings import CodecChoice, Resume, Settings, WorstTier, WriterKind
 from unbroken.errors import ConfigError
 from unbroken.format.manifest import DocumentFormat
 from unbroken.repo.retention import Best
@@ -93,8 +94,6 @@ def settings_of(
     given: dict[str, Any] = {**options, "job": job} if job else {**options}
     if root is not None:
         return Settings(root=root, **given)
-    from unbroken.engine.configuration.layers import root_said
-
     said = root_said(os.environ)
     if said is None:
         raise ConfigError(
@@ -118,25 +117,6 @@ def divided(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
         if plain and (near := meant(name, OPTIONS)):
             raise ConfigError(f"There is no setting {name!r}.", hint=f"Did you mean {near}?")
     return options, objects
-
-
-def nearest(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str:
-    """Return which of the known names was meant, an empty text where none is near.
-
-    >>> nearest("keep_lst", OPTIONS)
-    'keep_last'
-    """
-    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), "")
-
-
-def meant(name: str, known: Collection[str]) -> str:
-    """Return which of the known names was meant: what the file calls otherwise, else the nearest.
-
-    >>> meant("max_checkpoints", OPTIONS)
-    'keep_last'
-    """
-    other = elsewhere(name)
-    return other if other in known else nearest(name, known)
 
 
 def _unknown(face: str, name: str, known: Collection[str]) -> ConfigError:

@@ -15,11 +15,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, cast
 
+from unbroken.engine.configuration.file import Said
+from unbroken.engine.configuration.sources import configuration, said_beside
+from unbroken.engine.configuration.words import CODE, DEFAULT, NONE
+from unbroken.engine.configuration.words import RESUME_WORDS as RESUME_WORDS  # noqa: PLC0414 - what `resume` may be
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.schedule import DEFAULT_EVERY, MOST, Every
 from unbroken.engine.trackers.place import KNOWN
@@ -37,17 +41,11 @@ WriterKind: TypeAlias = Literal["thread", "process"]
 CodecChoice: TypeAlias = Literal["auto", "none", "zstd", "gzip"]
 _Class = TypeVar("_Class")
 
-RESUME_WORDS = ("auto", "must", "never", "best")
 TIERS = ("newest", "older", "rebuilt", "fresh")
 FORMATS = ("json", "msgpack")
 WRITERS = ("thread", "process")
 CODECS = ("auto", "none", "zstd", "gzip")
-PREFIX = "UNBROKEN_"
-NONE = "none"
-"""The word that switches off what a file or a script has set."""
 MOST_SECONDS = sys.float_info.max
-CODE = "code"
-"""The origin of a value that a script has given."""
 
 
 def _noting(cls: type[_Class]) -> type[_Class]:
@@ -253,9 +251,16 @@ class Settings:
         Raises:
             ConfigError: the file or a variable cannot be read; the message names it.
         """
-        from unbroken.engine.configuration.layers import layered
-
-        return layered(self, environment)
+        found = None if len(self.origins) == len(NAMES) else configuration(environment)
+        said = said_beside(self.origins, found, environment)
+        if not said and found is None:
+            return self
+        made = _replaced(self, said)
+        if found is not None:
+            found.check_root(os.fspath(made.root))
+        origins = {**dict.fromkeys(NAMES, DEFAULT), **self.origins}
+        origins.update({name: one.origin for name, one in said.items()})
+        return made.told(origins, self.config_file if found is None else found.name)
 
     def changed(self, **values: object) -> Settings:
         """Return these settings with some others, as if code had given those from the start.
@@ -276,6 +281,33 @@ class Settings:
         object.__setattr__(self, "origins", dict(origins))
         object.__setattr__(self, "config_file", config_file)
         return self
+
+
+NAMES = tuple(field.name for field in fields(Settings) if field.init)
+
+
+def _replaced(settings: Settings, said: Mapping[str, Said]) -> Settings:
+    """Return the settings with these values; one that cannot be used is blamed on where it stands."""
+    if not said:
+        return replace(settings)
+    try:
+        return replace(settings, **_values(said))  # type: ignore[arg-type]
+    except ConfigError as error:
+        raise ConfigError(f"{_blamed(settings, said)}: {error.message}", hint=error.hint) from error
+
+
+def _blamed(settings: Settings, said: Mapping[str, Said]) -> str:
+    """Return the origin of the value that cannot be used by itself, or all of them if each can."""
+    for name, one in said.items():
+        try:
+            replace(settings, **_values({name: one}))  # type: ignore[arg-type]
+        except ConfigError:
+            return one.origin
+    return ", ".join(dict.fromkeys(one.origin for one in said.values()))
+
+
+def _values(said: Mapping[str, Said]) -> dict[str, object]:
+    return {name: one.value for name, one in said.items()}
 
 
 def _job_from(root: Root) -> str:

@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from unbroken.engine.configuration.words import PREFIX
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.settings import PREFIX, Settings
+from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.roots import is_url
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import asdict, is_dataclass
 from typing import cast
 
-from unbroken.engine.configuration.layers import DEFAULT, NAMES
-from unbroken.engine.settings import Settings
+from unbroken.engine.configuration.words import DEFAULT
+from unbroken.engine.settings import NAMES, Settings
 from unbroken.report.table import Cell, Column, Table
 
 SCRIPT = "script"

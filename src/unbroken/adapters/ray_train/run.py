@@ -30,7 +30,7 @@ from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture.process_group import STEP_SECONDS
 from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
-from unbroken.engine.configuration.layers import root_said
+from unbroken.engine.configuration.sources import root_said
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport

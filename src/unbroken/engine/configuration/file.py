@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from unbroken.engine.configuration import place
-from unbroken.engine.configuration.names import MEANS
+from unbroken.engine.configuration.names import MEANS, nearest
 from unbroken.engine.configuration.place import Content, Path
 from unbroken.engine.configuration.variables import OFF, READERS
+from unbroken.engine.configuration.words import NONE
 from unbroken.engine.monitoring.target import Monitoring
-from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
-from unbroken.engine.settings import NONE
 from unbroken.errors import ConfigError, installing, shown
 from unbroken.repo.retention import Best
 from unbroken.repo.roots import is_url

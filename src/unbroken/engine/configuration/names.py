@@ -1,10 +1,13 @@
-"""The other names of settings: the keys of the file that say one in words of its own.
+"""The other names of settings: the keys of the file that say one in words of its own, and those that are slips.
 
 Invariant: whoever uses such a name where it is none, as a variable or as a keyword, is told the right one; it is never
 ignored in silence.
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
 
 MEANS = {
     "save_every_n_steps": "every",
@@ -37,6 +40,25 @@ def elsewhere(name: str) -> str:
     ('keep_last', 'resume', '')
     """
     return "" if is_demand(name) else _ELSEWHERE.get(name.removeprefix("checkpoint_"), "")
+
+
+def nearest(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str:
+    """Return which of the known names was meant, an empty text where none is near.
+
+    >>> nearest("keep_lst", ["keep_first", "keep_last"])
+    'keep_last'
+    """
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), "")
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """Return which of the known names was meant: what the file calls otherwise, else the nearest.
+
+    >>> meant("max_checkpoints", ["keep_first", "keep_last"])
+    'keep_last'
+    """
+    other = elsewhere(name)
+    return other if other in known else nearest(name, known)
 
 
 def is_demand(name: str) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from unbroken.engine.configuration.names import elsewhere, is_demand
+from unbroken.engine.configuration.names import elsewhere, is_demand, nearest
+from unbroken.engine.configuration.words import NONE, PREFIX, RESUME_WORDS
 from unbroken.engine.monitoring.target import Monitoring
-from unbroken.engine.options import nearest
 from unbroken.engine.schedule import Every
-from unbroken.engine.settings import NONE, PREFIX, RESUME_WORDS
 from unbroken.errors import ConfigError, shown
 from unbroken.repo.retention import Best
 

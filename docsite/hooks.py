@@ -3,6 +3,7 @@
 * Pages that lie beside `docs/` (the architecture, the changes) and the list of decisions become pages of the site.
 * A link to a file outside of `docs/` works where the page is read as a file. On the site it leads to the repository,
   if the package names one ("Repository" among the URLs in pyproject.toml); else it becomes the file's name.
+* The box of the search, which the theme makes a dialog without a name, gets one.
 * A glob in the navigation stands for the pages that it matches and that no other entry names.
 
 Invariant: no page is changed on the disk.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -31,6 +33,7 @@ BESIDE = {
 }
 """Files beside `docs/`, and the pages of the site that hold the same."""
 DECISIONS = "design/index.md"
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog">'
 Entry: TypeAlias = "str | dict[str, Entry] | list[Entry]"
 
 
@@ -108,6 +111,25 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Turn links that leave `docs/` into those that hold on the site."""
     del config, files
     return for_the_site(markdown, page.file.src_uri, repository())
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Name the search of a page."""
+    del page, config
+    return search_named(output)
+
+
+def on_post_template(output_content: str, *, template_name: str, config: MkDocsConfig) -> str:
+    """Name the search of the page for what is not there."""
+    del config
+    return search_named(output_content) if template_name.endswith(".html") else output_content
+
+
+def search_named(page: str) -> str:
+    """Return a page whose search has a name for those who hear it."""
+    if SEARCH not in page:
+        raise PluginError("The theme's search is another one by now: look whether it needs a name still.")
+    return page.replace(SEARCH, f'{SEARCH[:-1]} aria-label="Search">')
 
 
 def for_the_site(text: str, page: str, source: str) -> str:

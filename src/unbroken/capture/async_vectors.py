@@ -19,7 +19,7 @@ from unbroken.capture.worker_agent import AGENT, ERRAND, Agent, Answer
 from unbroken.capture.workers import Workers, WorkersByVector, WorkersCaptor
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import class_name
-from unbroken.state.policy import Captor
+from unbroken.state.policy import Captor, Policy
 from unbroken.types import Fidelity
 
 _ASYNC = "gymnasium.vector.async_vector_env:AsyncVectorEnv"
@@ -110,3 +110,7 @@ def is_idle(venv: Any) -> bool:
 def has_known_worker(venv: object) -> bool:
     """Return whether the processes of an AsyncVectorEnv run Gymnasium's own loop."""
     return vars(venv).get("worker") is None
+
+
+POLICY = Policy(captors=(workers_rule,))
+"""Apart from what is known of Gymnasium, by which the environments are walked in the workers, too."""

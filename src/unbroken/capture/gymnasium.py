@@ -18,18 +18,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from unbroken.state.policy import Captor, Policy
+from unbroken.state.policy import Policy
 
 _AGENT = frozenset({"_unbroken_agent", "_unbroken_errand"})
 """What stands on an environment in a worker while it is spoken to: see `worker_agent`."""
-
-
-def _workers_rule(obj: object) -> Captor | None:
-    if "gymnasium.vector.async_vector_env" not in sys.modules:
-        return None  # and a walk in a program without environments imports nothing
-    from unbroken.capture.async_vectors import workers_rule  # in the workers it walks by these rules itself
-
-    return workers_rule(obj)
 
 
 def spaces_on_class(obj: object) -> Mapping[str, Any]:
@@ -100,5 +92,4 @@ POLICY = Policy(
         "gymnasium.core:Env": "env_states",
         "gymnasium.vector.vector_env:VectorEnv": "env_states",
     },
-    captors=(_workers_rule,),
 )

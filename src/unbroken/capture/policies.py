@@ -20,6 +20,7 @@ FRAMEWORKS: dict[str, str] = {
     "torch.distributed.device_mesh": "unbroken.capture.mesh",
     "torch.distributed.tensor": "unbroken.capture.dtensor",
     "torch.distributed.fsdp": "unbroken.capture.fsdp",
+    "gymnasium.vector.async_vector_env": "unbroken.capture.async_vectors",
 }
 """Framework, or part of one -> our module that holds its `POLICY`, in the order in which they are merged."""
 

@@ -30,6 +30,9 @@ from unbroken.repo.coordinator import Coordinator, reason_of
 from unbroken.repo.follower import Follower
 from unbroken.types import Sequence
 
+OLDER = ("unseen", "damaged", "rejected")
+"""Votes that send all to the next older commit."""
+
 
 class Council(Protocol):
     """One process's voice in the choice of a checkpoint."""
@@ -43,6 +46,7 @@ class Council(Protocol):
 
         Raises:
             CorruptObject: another cannot use its part: the next older commit is to be tried.
+            Rejected: so it is, since what another has read is whole and not good enough.
             StateMismatch: what another has saved does not fit there.
             RankMissing: another says nothing in time, or cannot go on for a reason of its own.
         """
@@ -100,12 +104,14 @@ class Chair:
     def ready(self) -> None:
         ballots = self._coordinator.ballots()
         refused = {rank: ballot for rank, ballot in ballots.items() if ballot.vote == "refused"}
-        unable = {rank: ballot for rank, ballot in ballots.items() if ballot.vote in ("unseen", "damaged")}
+        unable = {rank: ballot for rank, ballot in ballots.items() if ballot.vote in OLDER}
         if refused:
             self._decide(Verdict(decision="stop", reason=_said(refused)))
             raise _refusal(refused)
         if unable:
             self._decide(Verdict(decision="next", reason=_said(unable)))
+            if all(ballot.vote == "rejected" for ballot in unable.values()):
+                raise Rejected(_said(unable))
             raise Doubted(
                 _said(unable), damaged=(rank for rank, ballot in unable.items() if ballot.vote == "damaged")
             )
@@ -181,9 +187,8 @@ class Member:
     def failed(self, error: Exception) -> None:
         if not self._asked:
             return  # it has answered
-        if isinstance(error, (CorruptObject, ObjectMissing)):
-            vote: Literal["unseen", "damaged"] = "unseen" if isinstance(error, Unseen) else "damaged"
-            self._follower.vote(Ballot(vote=vote, reason=reason_of(error)))
+        if isinstance(error, (CorruptObject, ObjectMissing, Rejected)):
+            self._follower.vote(Ballot(vote=_vote_of(error), reason=reason_of(error)))
             self._asked = False
             self._heed()
             return
@@ -212,6 +217,12 @@ class Member:
                 hint="See what the rank that is named says, or what rank 0 prints.",
                 reasons=[verdict.reason],
             )
+
+
+def _vote_of(error: Exception) -> Literal["unseen", "damaged", "rejected"]:
+    if isinstance(error, Rejected):
+        return "rejected"
+    return "unseen" if isinstance(error, Unseen) else "damaged"
 
 
 def _said(ballots: dict[int, Ballot]) -> str:

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from unbroken.engine.faults import EndOfProcess, FaultKind, classify, with_damage
 from unbroken.engine.guards.counters import check_records
-from unbroken.engine.metadata import NOT_FINITE
+from unbroken.engine.metadata import not_finite_at_birth
 from unbroken.engine.mirroring import (
     Lent,
     lendable,
@@ -48,7 +48,7 @@ from unbroken.repo.pruning import plan_prune
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import abandoned
 from unbroken.repo.vouching import Vouching, voucher
-from unbroken.state.parts import split_name
+from unbroken.state.parts import split_name, view
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import SupportsLocalPath
 from unbroken.store.publish import TEMPORARY
@@ -314,11 +314,15 @@ def _problem(
             return faults[0].problem, ""
         meta = repository.meta(commit)
         check_records(commit, meta)
-        names = [name for name in repository.manifest(commit).documents if split_name(name)[0] in weights]
-        held = [name for name in names if split_name(name)[1] in (None, 0)]
-        if not commit.good or not held:
+        every = [entry.component for entry in repository.manifest(commit).documents.values()]
+        names = [name for name in every if split_name(name)[0] in weights]
+        if not commit.good or not names:
             return "", ""
-        found = set(sick(repository.load(commit, held))) - set(meta.counters.get(NOT_FINITE, ()))
+        found = set[str]()
+        for rank in sorted({split_name(name)[1] or 0 for name in names}):
+            held = [name for name in names if (split_name(name)[1] or 0) == rank]
+            there = view(repository.load(commit, held), rank)
+            found |= set(sick(there)) - not_finite_at_birth(meta, rank=rank)
     except (CorruptObject, ObjectMissing, UnsupportedFormat) as error:
         return error.message, ""
     return (

@@ -218,7 +218,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         found = self._opening.find(repository, run, origin=origin, mirroring=mirroring)
         self._step = found.step if found.commit is not None or found.restored else step
         facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
-        self._dispatch.sick_from_birth = sick_at_first(repository, found)
+        self._dispatch.sick_from_birth = sick_at_first(repository, found, self.world)
         if not found.restored:
             state = self._save(step, reason="start of training", position="start")
             self._finish_save()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -100,6 +100,14 @@ def inspected(meta: Meta, *, sick: Collection[str], sick_from_birth: Collection[
     counters = {**meta.counters, NOT_FINITE: sorted(sick_from_birth)} if sick_from_birth else meta.counters
     notes = [*meta.notes, *(f"not finite: {place}" for place in spoiled[:MOST_NOTES])]
     return msgspec.structs.replace(meta, good=not spoiled, counters=counters, notes=notes)
+
+
+def not_finite_at_birth(meta: Meta, *, rank: int = 0) -> frozenset[str]:
+    """Return which weights of a rank held NaN or infinity when the run began: each states its own. Of one that was
+    not there yet it is what rank 0 states."""
+    own = next((one for one in meta.worker_status if one.get("rank") == rank), None)
+    said = (meta.counters if rank == 0 or own is None else own).get(NOT_FINITE, [])
+    return frozenset(map(str, cast("list[object]", said)))
 
 
 def _list(value: Any) -> list[Any]:

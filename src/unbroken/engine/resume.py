@@ -40,7 +40,7 @@ from unbroken.engine.search import search
 from unbroken.engine.settings import Settings
 from unbroken.engine.share import find_damage, load_share
 from unbroken.engine.source import RemembersRows, Source, Undresses
-from unbroken.engine.world import World
+from unbroken.engine.world import World, speaks_for_run
 from unbroken.errors import CorruptObject, NoUsableCheckpoint, StateMismatch, StoreError
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Position
@@ -475,17 +475,17 @@ class Attempts:
         return replace(result, commit=base, meta=meta, birth=born, adopted=True, reasons=passed_over)
 
     def _check(self, commit: Commit, meta: Meta, saved: Snapshot) -> None:
-        """Look whether what was read makes sense, before anything live is touched. Metadata are those of rank 0.
+        """Look whether what was read makes sense, before anything live is touched. The counts in the metadata are
+        those of rank 0; weights each rank has of its own.
 
         Raises:
             CorruptObject: it does not. Rejected: it is whole, and not good enough.
         """
         check_records(commit, meta)
-        if self.world is not None and not self.world.is_coordinator:
-            return
-        check_state(self.source, saved, commit, meta)
+        if speaks_for_run(self.world):
+            check_state(self.source, saved, commit, meta)
         if commit.good and not self._by_name:
-            check_finite(self.source, saved, meta)
+            check_finite(self.source, saved, meta, rank=0 if self.world is None else self.world.rank)
 
     def _restore(
         self,

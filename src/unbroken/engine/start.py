@@ -11,7 +11,7 @@ from unbroken.engine.council import Member
 from unbroken.engine.dispatch import Facts
 from unbroken.engine.faults import Traces
 from unbroken.engine.guards.warm_up import WarmUpTrial
-from unbroken.engine.metadata import NOT_FINITE
+from unbroken.engine.metadata import not_finite_at_birth
 from unbroken.engine.mirroring import Lend, Mirroring
 from unbroken.engine.rebuild import rebuilder_of
 from unbroken.engine.recovery import Rebuilder
@@ -116,14 +116,14 @@ def readable(repository: Repository, commits: Iterable[Commit]) -> list[Commit]:
     return found
 
 
-def sick_at_first(repository: Repository, found: Resumption) -> frozenset[str] | None:
-    """Return what weights of the run were not finite when it began, as its checkpoints tell; None where it
-    begins only now."""
+def sick_at_first(repository: Repository, found: Resumption, world: World | None) -> frozenset[str] | None:
+    """Return what weights of this process were not finite when the run began, as its checkpoints tell; None where
+    it begins only now."""
     meta = found.meta
     if meta is None and found.segment > 0 and (commits := repository.commits()):
         with suppress(CorruptObject):
             meta = repository.meta(commits[0])
-    return None if meta is None else frozenset(meta.counters.get(NOT_FINITE, ()))
+    return None if meta is None else not_finite_at_birth(meta, rank=0 if world is None else world.rank)
 
 
 def tell_refused(run: Seat, error: BaseException, *, job: str, process: Process, time: float) -> None:

@@ -65,11 +65,11 @@ class Proposal(Record, frozen=True, kw_only=True, tag="proposal"):
 class Ballot(Record, frozen=True, kw_only=True, tag="ballot"):
     """``start/<n>/<rank>.json``: what a rank says to a proposal, before it touches anything.
 
-    ``unseen``: there is no such commit where it looks; ``damaged``: its part cannot be read. Both: take an older
-    one. ``refused``: this rank cannot go on at all, for a reason that no other commit would change.
+    ``unseen``: there is no such commit where it looks; ``damaged``: its part cannot be read; ``rejected``: it is whole,
+    and not good enough. All three: take an older one. ``refused``: this rank cannot go on at all, for a reason that no other commit would change.
     """
 
-    vote: Literal["ready", "unseen", "damaged", "refused"]
+    vote: Literal["ready", "unseen", "damaged", "rejected", "refused"]
     reason: str = ""
     differences: list[str] = []
 

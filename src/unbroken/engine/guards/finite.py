@@ -8,7 +8,7 @@ Not promised: that infinity is a fault where the run began with it. Such places 
 
 from __future__ import annotations
 
-from unbroken.engine.metadata import NOT_FINITE
+from unbroken.engine.metadata import not_finite_at_birth
 from unbroken.engine.source import InspectsWeights, Source
 from unbroken.errors import Rejected
 from unbroken.format.meta import Meta
@@ -17,15 +17,15 @@ from unbroken.state.snapshot import Snapshot
 SHOWN = 3
 
 
-def check_finite(source: Source, saved: Snapshot, meta: Meta) -> None:
-    """Look at the weights of a saved state.
+def check_finite(source: Source, saved: Snapshot, meta: Meta, *, rank: int = 0) -> None:
+    """Look at the weights of a saved state: of several ranks, at those that are for this one.
 
     Raises:
         Rejected: they hold NaN or infinity, and did not when the run began.
     """
     if not isinstance(source, InspectsWeights):
         return
-    spoiled = sorted(set(source.sick_places(saved)) - set(meta.counters.get(NOT_FINITE, ())))
+    spoiled = sorted(set(source.sick_places(saved)) - not_finite_at_birth(meta, rank=rank))
     if spoiled:
         more = f" and {len(spoiled) - SHOWN} more" if len(spoiled) > SHOWN else ""
         raise Rejected(

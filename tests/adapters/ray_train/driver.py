@@ -1,17 +1,14 @@
-"""Runs drivers of Ray Train as process groups of their own, and reads what their trainings leave."""
+"""Runs drivers of Ray Train with clusters of their own, and reads what their trainings leave."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.adapters.rays import carried_out
 from unbroken.format import layout
 from unbroken.format.pointer import Pointer
 from unbroken.ray_train import read_pointer
@@ -20,31 +17,13 @@ from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
 
 SCRIPT = Path(__file__).parent / "trainings.py"
-SECONDS = 400
+SECONDS = 900
 
 
 def drive(*trainings: dict[str, Any], expect: int = 0) -> None:
     """Run trainings one after the other in one driver, and wait until it ends with this exit status."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(SCRIPT), *map(json.dumps, trainings)],
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "RAY_DEDUP_LOGS": "0",
-            "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        told, _ = process.communicate(timeout=SECONDS)
-    finally:
-        with suppress(ProcessLookupError):  # what a killed driver has left; it is of its own group
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert process.returncode == expect, told[-5000:]
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), *map(json.dumps, trainings)]
+    carried_out(command, seconds=SECONDS, expect=expect, RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.1")
 
 
 def repository_of(root: Path) -> Repository:

@@ -33,8 +33,8 @@ import unbroken.ray_train
 from unbroken.errors import RankMissing
 from unbroken.repo.repository import Repository
 
-PATIENCE = 5.0
-"""Seconds that workers of a plain training wait for each other at a clean point."""
+PATIENCE, IMPATIENCE = 300.0, 10.0
+"""Seconds that workers of a plain training wait for each other at a clean point: ever, and for one that never comes."""
 
 
 @dataclass
@@ -154,6 +154,8 @@ def train(config: dict[str, Any]) -> None:
             queue_position=buffer.added % 64,
             rollouts=ckpt.vars.rollouts,
         )
+        # So that each save is made when it is due: while one is being written, the next is left out.
+        ckpt._running().wait()
     weights = [parameter.tolist() for parameter in model.parameters()]
     draws = [random.random(), np.random.random(), torch.rand(1).item(), rng.random()]  # noqa: NPY002
     draws += env.reset()[0].tolist()
@@ -165,14 +167,16 @@ def train_plain(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     rng = np.random.default_rng(rank)
     total = np.zeros(2)
+    patience = IMPATIENCE if about.stuck is not None and not made(about, "stuck").exists() else PATIENCE
     ckpt = unbroken.ray_train.start(
-        every=unbroken.ray_train.Every(seconds=0.02), step_timeout=PATIENCE, total=total, rng=rng
+        every=unbroken.ray_train.Every(seconds=0.02), step_timeout=patience, total=total, rng=rng
     )
     try:
         for step in ckpt.steps(about.steps):
             total += rng.normal(size=2) * (step + 1)
             perish(about, rank, step, config["driver"])
             ckpt.report({"step": step})
+            ckpt._running().wait()
             if about.stuck == step and rank == 1 and once(about, "stuck"):
                 threading.Event().wait()  # for Ray, which ends this worker when the other one has failed
     except RankMissing as error:
@@ -212,11 +216,16 @@ def perish(about: Training, rank: int, step: int, driver: int) -> None:
 
 
 def once(about: Training, what: str) -> bool:
-    mark = Path(f"{about.root}.{what}")
+    mark = made(about, what)
     if mark.exists():
         return False
     mark.touch()
     return True
+
+
+def made(about: Training, what: str) -> Path:
+    """Return the file that says that something was done."""
+    return Path(f"{about.root}.{what}")
 
 
 def write(about: Training, name: str, found: Any) -> None:
@@ -224,7 +233,7 @@ def write(about: Training, name: str, found: Any) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     for argument in arguments:
         about = Training(**json.loads(argument))
         trainer = DataParallelTrainer if about.plain else TorchTrainer

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from tests.adapters.rays import cluster_of_its_own, said_in
 
 HERE = Path(__file__).parents[3]
 
 _KEEPER = """
 import sys, ray
-started = ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+started = ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
 print(started.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 ray.shutdown()
@@ -24,22 +26,30 @@ class Cluster:
     """A Ray of our own. Closing it ends every process that it has started."""
 
     def __init__(self) -> None:
+        self._stack = ExitStack()
+        environment = self._stack.enter_context(cluster_of_its_own())
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _KEEPER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # The actors' processes get it from here: they load the functions of tests by name.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
+            env={**environment, "PYTHONPATH": str(HERE)},
             text=True,
         )
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
-        # Ray guards a cluster that it starts by a token; who names an address has to say so.
-        self.environment = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
+        assert address, "Ray did not start"
+        self.environment = {**environment, "RAY_ADDRESS": address}
+        """What a driver needs to come to this cluster."""
+
+    def said(self) -> str:
+        """Return what all workers have written by now."""
+        return said_in(self.environment)
 
     def close(self) -> None:
         self._process.communicate()
+        self._stack.close()
 
 
 class Runner:
@@ -51,12 +61,7 @@ class Runner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=HERE,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONHASHSEED": str(hash_seed),
-                **cluster.environment,
-            },
+            env={**cluster.environment, "PYTHONHASHSEED": str(hash_seed)},
             text=True,
         )
 

@@ -31,6 +31,9 @@ def begin(config: Any, root: str, **options: Any) -> Any:
 def train(algo: Any, until: int) -> Any:
     while algo.training_iteration < until:
         algo.train()
+        session = algo.callbacks[-1].session
+        if session is not None:
+            session._engine.wait()  # where the run goes on from must not depend on the machine's load
     return algo
 
 

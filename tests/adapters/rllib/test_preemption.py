@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 pytest.importorskip("ray.rllib")
 
+from tests.adapters.rays import cluster_of_its_own
 from unbroken.repo.repository import Repository
 
 SCRIPT = Path(__file__).with_name("told_script.py")
@@ -19,10 +19,11 @@ SCRIPT = Path(__file__).with_name("told_script.py")
 @pytest.mark.exactness
 def test_the_iteration_is_finished_and_saved_and_the_next_start_goes_on(tmp_path: Path) -> None:
     def start(iteration: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path / "runs"), str(iteration)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        with cluster_of_its_own() as environment:
+            return subprocess.run(
+                [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path / "runs"), str(iteration)],
+                env=environment, capture_output=True, text=True, timeout=900, check=False,
+            )  # fmt: skip
 
     told = start(1)
     assert told.returncode == 75, told.stderr

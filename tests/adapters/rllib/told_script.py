@@ -11,7 +11,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 import unbroken.rllib
 
 root, at = sys.argv[1], int(sys.argv[2])
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 config: Any = (
     PPOConfig()  # type: ignore[no-untyped-call]
     .environment("CartPole-v1")

@@ -33,14 +33,14 @@ def config_of(rate: Any) -> Any:
 
 def wait_to_be_killed(*, algorithm: Any, **_: Any) -> None:
     """Let no trial go beyond its third iteration in a driver that is to be killed."""
-    until = time.monotonic() + 100
+    until = time.monotonic() + 600
     while algorithm.training_iteration == 3 and os.path.exists(f"{FOLDER}/kill"):
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
 def main() -> None:
-    ray.init(log_to_driver=True, logging_level=logging.ERROR)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     experiment = f"{FOLDER}/tune/experiment"
     space = config_of(tune.grid_search(list(RATES)))

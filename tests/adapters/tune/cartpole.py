@@ -60,6 +60,8 @@ def train(config: dict[str, Any]) -> None:
         loss: Any = torch.stack(losses).sum()
         loss.backward()
         opt.step()
+        # So that a driver that is killed leaves checkpoints, however slow the disk is.
+        run._trial.engine.wait()
         run.report({"reward": rewards, "step": step})
 
 
@@ -70,7 +72,7 @@ class Killer(tune.Callback):
 
 
 def main() -> None:
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     path = f"{ROOT}/tune/cartpole"
     if tune.Tuner.can_restore(path):
         tuner = tune.Tuner.restore(path, train, resume_unfinished=True, resume_errored=True)

@@ -84,7 +84,7 @@ def outcome(results: tune.ResultGrid) -> dict[str, Any]:
 
 
 def main() -> None:
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     found: dict[str, Any] = {}
     found["whole"] = outcome(experiment("whole", "", tune.FailureConfig()).fit())
     if KIND == "retried":

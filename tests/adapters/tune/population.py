@@ -161,7 +161,7 @@ def experiment(name: str, trainable: Any, *, reuse: bool, **checkpoints: Any) ->
 
 
 def main() -> None:
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     if EXPERIMENT == "function":
         outcome = experiment("function", function, reuse=False)
     elif EXPERIMENT == "reused":

@@ -53,7 +53,7 @@ def stop(trainable: Any) -> None:
     session: Any = get_session()
     if session is not None:
         trainable.stop()
-        session.training_thread.join(60)
+        session.training_thread.join(300)
 
 
 def start(tmp_path: Path, config: Mapping[str, Any], **options: Any) -> Any:
@@ -101,7 +101,7 @@ def test_a_report_does_not_wait_for_the_disk(
 
     def slowly(*arguments: Any, **named: Any) -> None:
         if threading.current_thread().name == "unbroken-writer" and not opened:
-            opened.append(gate.wait(20))
+            opened.append(gate.wait(300))
         carry_out(*arguments, **named)
 
     def train(config: dict[str, Any]) -> None:

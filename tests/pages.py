@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = "# …"
 COMMANDS = {"python": "", "unbroken": "-m unbroken", "torchrun": "-m torch.distributed.run"}
-SECONDS = 240.0
+SECONDS = 600.0
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]*?) -->\n+)?^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```",
     flags=re.MULTILINE | re.DOTALL,

@@ -56,6 +56,7 @@ def test_torchrun_starts_killed_ranks_again_as_the_page_says(stage: Stage) -> No
     loop = "for step in run.steps(500):\n"
     killed = (
         "    if step == 250 and dist.get_rank() == 1 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "        run.wait()  # the checkpoint of step 200 is there\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert loop in script

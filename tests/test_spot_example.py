@@ -95,7 +95,7 @@ def start(cloud: str, folder: Path, steps: int, address: str) -> subprocess.Comp
     ]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, "SPOT_METADATA": address}, capture_output=True, text=True, check=False,
-        timeout=120,
+        timeout=280,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def pair(folder: Path, script: str, *words: object, expect: int = 0) -> list[str
         for rank in RANKS
     ]
     try:
-        ends = [rank.communicate(timeout=120) for rank in ranks]
+        ends = [rank.communicate(timeout=280) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -20,7 +20,7 @@ import pytest
 from unbroken.capture.fork import Unanswered, ask_copy
 
 
-def ask(question: Callable[[], Any], timeout: float = 20) -> str:
+def ask(question: Callable[[], Any], timeout: float = 120) -> str:
     return ask_copy(lambda: str(question()), timeout=timeout)
 
 
@@ -198,7 +198,7 @@ def question():
     print("from the copy", flush=True)
     print("from the copy", file=sys.stderr, flush=True)
     return "quiet"
-print(ask_copy(question, timeout=20))
+print(ask_copy(question, timeout=120))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["waiting to be flushed. quiet", "atexit"]

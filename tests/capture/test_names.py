@@ -18,7 +18,7 @@ def test_every_python_writes_it_so_that_it_is_understood(version: str) -> None:
     python = Path(sys.executable) if version == "this" else interpreter(version)
     done = subprocess.run(
         [python, "-I", names_script.__file__, str(names.__file__)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ran, *wrong = done.stdout.splitlines()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 pytest.importorskip("torch")
 
@@ -17,9 +18,7 @@ SCRIPT = Path(__file__).parent / "parallel_script.py"
 
 
 def test_a_restart_that_adds_up_in_another_order_is_named() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", str(SCRIPT), str(rank), port],
@@ -29,7 +28,7 @@ def test_a_restart_that_adds_up_in_another_order_is_named() -> None:
         )
         for rank in range(3)
     ]
-    told = [rank.communicate(timeout=150)[0] for rank in ranks]
+    told = [rank.communicate(timeout=280)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0]
     found = json.loads(told[0])
     assert found["kept"] == {"same": True, "inexact": {}}

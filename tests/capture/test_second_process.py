@@ -13,7 +13,7 @@ def said(script: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -183,7 +183,7 @@ def test_it_writes_and_locks_nothing(root: Path) -> None:
     damaged(root)
     before = contents(root)
     done = subprocess.run(  # noqa: PLW1510 - the status is looked at
-        [sys.executable, "-B", "-c", READS_ONLY, root], capture_output=True, text=True, timeout=120
+        [sys.executable, "-B", "-c", READS_ONLY, root], capture_output=True, text=True, timeout=280
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "would go on at step 10 from an older checkpoint" in done.stdout

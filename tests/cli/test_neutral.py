@@ -130,7 +130,7 @@ def test_an_export_takes_the_place_of_an_older_one(exported: Path, run: Path) ->
 def test_an_older_export_is_there_until_the_new_one_is_however_the_command_is_killed(tmp_path: Path) -> None:
     place = tmp_path / "out"
     died = subprocess.run(
-        [sys.executable, KILLED, place], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, KILLED, place], capture_output=True, text=True, check=False, timeout=280
     )
     assert died.returncode == 0, died.stderr
     found = [[int(number) for number in line.split()] for line in died.stdout.splitlines()]

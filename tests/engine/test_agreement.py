@@ -16,10 +16,11 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError, NotCapturable, SaveFailed, UnbrokenError
 from unbroken.repo.repository import Repository
+from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Fidelity
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Group:
@@ -195,12 +196,18 @@ def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
     begun: list[int] = []
 
     def work(rank: int) -> None:
-        world = World(rank=rank, size=2, replicated=(), sync_timeout=1.0, start_timeout=SECONDS)
+        world = World(rank=rank, size=2, replicated=(), sync_timeout=SECONDS, start_timeout=SECONDS)
         settings = Settings(root=tmp_path, job="run", every=Every(steps=4))
         engine = CheckpointEngine(source_of(Training(seed=rank)), settings, world=world, environment={})
         engine.resume()
+        engine._writer.wait()
         if rank == 1:
-            return  # gone without a word
+            engine._release(note=False)  # gone without a word
+            return
+        seat = engine._run
+        assert isinstance(seat, RunWriter)
+        assert seat.coordinator is not None
+        seat.coordinator._meeting.timeout = 0.5
         engine.save(4, reason="here")
         engine._writer.wait()
         capture = engine._source.capture
@@ -213,6 +220,7 @@ def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
         with pytest.raises(SaveFailed, match="rank 1 said nothing"):
             engine.save(8, reason="here")
         assert not engine._writer.busy
+        engine._release(note=False)
 
     together(work)
     assert begun == []

@@ -214,7 +214,7 @@ engine.resume()
 train(engine, training, start=0, until=15)
 raise ZeroDivisionError("too bold")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=280, check=False)
     assert done.returncode == 1
     with engine_of(Training(), tmp_path) as engine:
         report = engine.resume()

@@ -414,7 +414,7 @@ def test_a_forked_child_neither_holds_nor_waits_for_who_has_taken_what_was_held(
     engine, waits, asking = held_by_another(root)
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # a child that waits for a thread of its parent's ends by this
+        signal.alarm(120)  # a child that waits for a thread of its parent's ends by this
         held = True
         with suppress(BaseException):
             engine.release()

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from tests.engine.ranks import finish, go, results
 from tests.engine.ranks import steps_of as steps_of_ranks
 from tests.engine.runs import break_store, repository, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
+from tests.ports import HOST, free_port
 from unbroken.adapters.loop import Run
 from unbroken.engine import signals
 from unbroken.engine.mirroring import Mirroring, MirrorWarning
@@ -103,12 +104,20 @@ def handlers() -> Iterator[None]:
     signals._handlers._before.clear()
 
 
-def told_at(root: Path, step: int, number: int = signal.SIGTERM, **settings: Any) -> Preempted:
-    """Train from where the run goes on, be told in `step`, and return what has ended the training."""
+def told_at(
+    root: Path,
+    step: int,
+    number: int = signal.SIGTERM,
+    *,
+    before: Callable[[], bool] = lambda: True,
+    **settings: Any,
+) -> Preempted:
+    """Train from where the run goes on, be told in `step`, once `before` has held, and return what has ended the training."""
     training = Training()
     engine = engine_of(training, root, **settings)
     train(engine, training, start=engine.resume().step, until=step)
     training.step()
+    assert before()
     signal.raise_signal(number)
     with pytest.raises(Preempted) as ended, engine:
         engine.step(step + 1)
@@ -240,15 +249,13 @@ def test_a_second_ctrl_c_while_the_first_one_has_a_copy_written_does_not_destroy
 
 @pytest.mark.parametrize("name", ["show", "sit", "find", "_save", "expect", "history"])
 def test_a_signal_anywhere_in_a_start_leaves_nothing_taken(name: str, root: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place: tuple[str, int] = free.getsockname()
-    engine = engine_of(Training(), root, monitoring=Monitoring(port=place[1]))
+    port = free_port()
+    engine = engine_of(Training(), root, monitoring=Monitoring(port=port))
     with pytest.raises(Preempted), Interrupted(name, times=3) as calls:
         engine.resume()
     assert calls.calls
     with socket.socket() as asks:
-        assert asks.connect_ex(place), "nothing is served any more"
+        assert asks.connect_ex((HOST, port)), "nothing is served any more"
     signals._handlers._lingers_until = 0.0
     for number in OURS[:2]:
         signal.signal(number, signal.SIG_DFL)
@@ -393,14 +400,13 @@ def test_a_mirror_that_hangs_is_not_waited_for_longer_than_the_grace(
     def hanging(self: LocalStore, key: str, data: Any) -> bool:
         if key.startswith("commits/") and mirror in self.local_path().parents:
             asked.set()
-            assert answers.wait(timeout=100)
+            assert answers.wait(timeout=280)
         return put_if_absent(self, key, data)
 
     monkeypatch.setattr(LocalStore, "put_if_absent", hanging)
     with pytest.warns(MirrorWarning, match="a signal has told the process to end") as told:
-        told_at(root, 3, mirror=mirror, grace=0)
+        told_at(root, 3, before=lambda: asked.wait(60), mirror=mirror, grace=0)
     assert len(told) == 1
-    assert asked.is_set()
     assert steps_of(root) == [4, 0]
     assert "is not waited for" in repository(root).history()[-1].reasons[-1]
     assert Repository.open(mirror, "run").commits() == []

@@ -12,6 +12,7 @@ from tests.cli.command import unbroken
 from tests.engine.ranks import (
     Launch,
     assert_whole,
+    await_word,
     differing,
     finish,
     go,
@@ -116,14 +117,18 @@ def test_killed_at_many_random_steps(tmp_path: Path, size: int) -> None:
 
 
 def test_a_rank_that_dies_is_named_by_the_others_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
-    root = tmp_path / "run"
+    root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
         for rank in range(3):
-            launch.start(root, rank, 3, sync_timeout=3.0, wait=True, die=7 if rank == 2 else -1)
+            launch.start(
+                root, rank, 3, wait=True, die=7 if rank == 2 else -1, hurry="" if rank else str(hurry)
+            )
         assert launch.end(2).status == -9
+        await_word(root, "saves/*3/000001.json")  # rank 1 has done its part of step 10
+        hurry.touch()
         first, second = launch.end(0), launch.end(1)
     assert (first.error["error"], first.error["ranks"]) == ("SaveFailed", [])
-    assert "rank 2 said nothing for 3 seconds" in first.error["message"]
+    assert "rank 2 said nothing for 60 seconds" in first.error["message"]
     assert "rank 2" in second.error["message"]  # it hears it from rank 0, and does not have to find out
     assert steps_of(root) == [5, 0]
     assert_whole(root)
@@ -142,14 +147,13 @@ def test_a_rank_that_dies_is_named_by_the_others_and_the_last_checkpoint_stays(t
 def test_a_rank_that_stops_fails_the_save_in_time_and_the_next_one_works(
     tmp_path: Path, undisturbed: Path, stopped: int, key: str, names: str
 ) -> None:
-    root = tmp_path / "run"
+    root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
         for rank in range(2):
-            own = key if rank == stopped else ""
-            launch.start(
-                root, rank, 2, stop=own, stop_number=3, sync_timeout=2.0, goes_on=True, wait=True, keep_last=9
-            )
+            own = {"stop": key, "stop_number": 3} if rank == stopped else {"hurry": str(hurry)}
+            launch.start(root, rank, 2, goes_on=True, wait=True, keep_last=9, **own)
         launch.stopped(stopped)  # at step 10
+        hurry.touch()
         # The other gives up this save in time, and says so before it waits at the next one.
         other = 1 - stopped
         line = launch.line_of(other, "error")
@@ -160,7 +164,7 @@ def test_a_rank_that_stops_fails_the_save_in_time_and_the_next_one_works(
         ended = {rank: launch.end(rank) for rank in range(2)}
     assert [ended[rank].status for rank in range(2)] == [0, 0], ended
     assert bool(ended[stopped].errors) is (stopped == 1)  # rank 0 has only been slow
-    assert {30, 25, 20} <= set(steps_of(root))
+    assert {30, 25, 20, 15} <= set(steps_of(root))
     assert_whole(root)
     assert_same(root, undisturbed)
 
@@ -368,9 +372,12 @@ def test_where_rank_0_does_not_come_the_others_say_so_in_time(tmp_path: Path) ->
 
 
 def test_where_another_rank_does_not_come_rank_0_names_it(tmp_path: Path) -> None:
+    root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
-        launch.start(tmp_path / "run", 0, 3, start_timeout=2.0)
-        launch.start(tmp_path / "run", 2, 3)
+        launch.start(root, 0, 3, hurry=str(hurry))
+        launch.start(root, 2, 3)
+        await_word(root, "hello/000002.json")
+        hurry.touch()
         ended = [launch.end(rank) for rank in (0, 2)]
     assert (ended[0].error["error"], ended[0].error["ranks"]) == ("RankMissing", [1])
     assert ended[1].error["error"] == "RankMissing"
@@ -400,12 +407,13 @@ def test_a_rank_with_another_root_does_not_take_part(tmp_path: Path) -> None:
 def test_of_two_processes_with_the_same_rank_one_takes_part_and_the_other_is_told_which(
     tmp_path: Path, undisturbed: Path
 ) -> None:
-    root = tmp_path / "run"
+    root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
         for name in ("one", "other"):
-            launch.start(root, 1, 2, name=name, start_timeout=4.0)
+            launch.start(root, 1, 2, name=name, hurry=str(hurry))
         launch.start(root, 0, 2)
         assert launch.end(0).status == 0
+        hurry.touch()  # whoever is not in by now will not come in any more
         ended = {name: launch.end(name) for name in ("one", "other")}
         pids = {name: launch.pid(name) for name in ended}
     in_, out = sorted(ended, key=lambda name: ended[name].status)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -25,14 +24,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-HOST = "127.0.0.1"
+from tests.ports import HOST, free_port
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "unbroken.rules.yml"
 TESTS_OF_RULES = DEPLOY / "prometheus" / "unbroken.rules.test.yml"
 OFFSET = "6s"
 """What the rules compare with, in the place of hours."""
 
-PATIENCE = 90.0
+PATIENCE = 200.0
 """Seconds after which what should have happened has not."""
 
 
@@ -50,15 +50,7 @@ def _missing(why: str) -> NoReturn:
 def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run `promtool`, and return what it says."""
     command = [tool("promtool"), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
-
-
-def free_port() -> int:
-    """Return a port that nobody uses."""
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        port: int = taken.getsockname()[1]
-        return port
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
 
 
 def shortened(rules: str) -> str:
@@ -73,7 +65,7 @@ def shortened(rules: str) -> str:
 
 
 class Prometheus:
-    """A server that scrapes `ports` five times a second. It is asked by its HTTP API."""
+    """A server that scrapes `ports` twice a second. It is asked by its HTTP API."""
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         self._port = free_port()
@@ -81,7 +73,7 @@ class Prometheus:
         targets = ", ".join(f'"{HOST}:{port}"' for port in ports)
         config = folder / "prometheus.yml"
         config.write_text(
-            "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\n"
+            "global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\n"
             "rule_files: [rules.yml]\n"
             f"scrape_configs: [{{job_name: tested, honor_labels: true, static_configs: [{{targets: [{targets}]}}]}}]\n"
         )
@@ -101,7 +93,7 @@ class Prometheus:
         text = urllib.parse.urlencode({"query": query})
         try:
             with urllib.request.urlopen(
-                f"http://{HOST}:{self._port}/api/v1/query?{text}", timeout=10
+                f"http://{HOST}:{self._port}/api/v1/query?{text}", timeout=60
             ) as answer:
                 found: list[Any] = json.load(answer)["data"]["result"]
                 return found

@@ -15,7 +15,8 @@ import pytest
 
 from tests.engine.runs import break_store, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
-from tests.monitoring.prometheus import HOST, samples
+from tests.monitoring.prometheus import samples
+from tests.ports import HOST
 from tests.store.test_real_conditions import mounted
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring import monitor as monitors
@@ -236,7 +237,7 @@ def test_a_port_that_becomes_free_is_taken_at_the_next_save(root: Path) -> None:
             assert monitor_of(engine).url == ""
         engine.save(1, reason="asked for", wait=True)
         assert monitor_of(engine)._worker.finish(60)
-        assert urllib.request.urlopen(monitor_of(engine).url, timeout=10).status == 200
+        assert urllib.request.urlopen(monitor_of(engine).url, timeout=60).status == 200
         engine.close()
 
 
@@ -301,13 +302,13 @@ def test_a_forked_child_that_outlives_the_training_neither_serves_nor_keeps_the_
         os.read(reading, 1)  # lives until the test is over
         os._exit(0)
     try:
-        assert urllib.request.urlopen(url, timeout=10).status == 200
+        assert urllib.request.urlopen(url, timeout=60).status == 200
         engine.close()
         with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(url, timeout=10)
+            urllib.request.urlopen(url, timeout=60)
         again = engine_of(Training(), root, monitoring=Monitoring(port=port))
         again.resume()
-        assert urllib.request.urlopen(url, timeout=10).status == 200
+        assert urllib.request.urlopen(url, timeout=60).status == 200
         again.close()
     finally:
         os.close(writing)
@@ -320,7 +321,7 @@ ROOT = Path(__file__).parents[2]
 
 def run_alone(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=280, cwd=ROOT
     )
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from tests.engine.runs import abandon
 from tests.engine.training import Training, source_of
-from tests.monitoring.prometheus import OFFSET, Prometheus, free_port, serving
+from tests.monitoring.prometheus import OFFSET, Prometheus, serving
 from tests.monitoring.test_rules import ALERTS
+from tests.ports import free_port
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.monitoring.monitor import Monitor, MonitoringWarning
 from unbroken.engine.monitoring.target import Monitoring

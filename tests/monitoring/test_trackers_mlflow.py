@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.monitoring.prometheus import HOST, free_port
 from tests.monitoring.tracking import CHECKPOINT, TOTAL, Forked, environment, finished, killed, until
+from tests.ports import HOST, free_port
 from unbroken.trackers import mlflow_run
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "GIT_PYTHON_REFRESH": "quiet"}
@@ -64,7 +64,7 @@ def store(tmp_path: Path) -> str:
 
 def answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

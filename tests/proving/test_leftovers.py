@@ -56,7 +56,7 @@ if (root / "tiny").exists():
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /dev/shm")
 def test_a_process_and_shared_memory_that_only_the_killed_run_leaves_fail_the_proof(tmp_path: Path) -> None:
-    name = f"unbroken-{tmp_path.name}-{tmp_path.parent.name}"
+    name = f"proof-{tmp_path.name}-{tmp_path.parent.name}"  # tests look there for ours at the same time
     indented = "\n    ".join(DAEMON.splitlines())
     before = MAPPED.format(name=name) + f"    {indented}"
     try:

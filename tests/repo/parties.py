@@ -24,7 +24,7 @@ from .states import meta, noise, process, same, snapshot, tokens
 
 REPLICATED = frozenset({"policy_weights"})
 KEY = b"k" * 32
-SECONDS = 10.0
+SECONDS = 120.0
 """So long a thread may take; what waits in vain gives up as soon as the other one is gone."""
 
 

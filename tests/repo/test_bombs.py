@@ -26,7 +26,7 @@ def seen_in_a_small_process(root: Path) -> tuple[str, str]:
     """Return what came of loading and of verifying the run."""
     script = Path(__file__).with_name("bomb_script.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(root)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(script), str(root)], capture_output=True, text=True, check=False, timeout=280
     )
     assert done.returncode == 0, done.stderr[-2000:]
     loaded, verified = done.stdout.splitlines()

@@ -49,7 +49,7 @@ def train(
         text=True,
         check=False,
         env=environment,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()

@@ -60,7 +60,7 @@ class Crowd:
 
     def _take_seat(self, rank: int) -> None:
         about = Ranks(
-            size=self.size, replicated=REPLICATED, sync_timeout=10.0, start_timeout=10.0,
+            size=self.size, replicated=REPLICATED, sync_timeout=120.0, start_timeout=120.0,
             patience=Patience(first=0.0005, longest=0.005),
         )  # fmt: skip
         repository = Repository.over(self.stores[rank], "job", create=True)

@@ -11,11 +11,9 @@ import base64
 import hmac
 import json
 import os
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,10 +29,12 @@ from obstore import sign
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from tests.ports import HOST
+from tests.ports import free_port as free_port  # noqa: PLC0414 - others take it from here
+
 if TYPE_CHECKING:
     from obstore.store import S3Config
 
-HOST = "127.0.0.1"
 TOOLS = Path(__file__).parents[2] / ".tools"
 START_SECONDS = 60.0
 ACCESS, SECRET = "testkey", "testsecret-that-no-message-may-hold"
@@ -105,19 +105,6 @@ class Server(ABC):
                 return
 
 
-def free_port() -> int:
-    """Return a port that is free now, from below those that the system hands out itself."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        return port
-
-
 class S3Server(Server):
     """What the servers that speak S3 have in common."""
 
@@ -134,7 +121,7 @@ class S3Server(Server):
         config = {key.lower(): value for key, value in self.environment().items()}
         client = S3Store(name, config=cast("S3Config", config))
         url = sign(client, "PUT", "", timedelta(minutes=1))
-        urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=60).close()
         client.put("ready", b"yes")
         client.delete("ready")
         return f"s3://{name}"
@@ -207,7 +194,7 @@ class Azurite(Server):
                 "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}",
             },
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()
         return f"az://{name}"
 
 

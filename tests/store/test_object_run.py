@@ -114,7 +114,7 @@ def test_a_save_returns_while_the_network_hangs(root: str, through: Proxy, state
     hung: list[bool] = []
 
     def hang(request: Request) -> None:
-        hung.append(answered.wait(timeout=20))
+        hung.append(answered.wait(timeout=120))
 
     through.rule = hang
     engine.save(7, reason="asked for")

@@ -14,6 +14,7 @@ from unbroken.format.compression import BlobCodec
 from unbroken.format.digest import digest_of
 from unbroken.format.pack import PackEntry, PackIndex
 from unbroken.repo import compaction
+from unbroken.repo.ballast import free_bytes
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.compaction import WHOLE, CompactionPlan, Effort, plan_compaction
 from unbroken.repo.encoding import PACK_BYTES
@@ -349,8 +350,8 @@ def test_without_room_it_leaves_everything_as_it_is_and_says_what_it_needs(
         done = compaction.compact(index, kept, WHOLE, claim=claim, token=tokens(5), free=lambda store: 500)
         assert 1000 < done.missing_room < 30_000
         assert repository.store.list(layout.PACKS) == before
-    assert compaction.free_bytes(repository.store)
-    assert compaction.free_bytes(MemoryStore()) is None
+    assert free_bytes(repository.store)
+    assert free_bytes(MemoryStore()) is None
 
 
 def test_whoever_gets_the_pen_knows_what_was_begun_to_be_deleted() -> None:

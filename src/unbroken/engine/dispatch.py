@@ -21,12 +21,14 @@ from functools import partial
 
 from unbroken.engine.companion.letter import Work
 from unbroken.engine.companion.trainer import Companion, name_of
+from unbroken.engine.full_disk import DiskFullWarning
+from unbroken.engine.keeping import Keeping
 from unbroken.engine.metadata import Circumstances, describe
 from unbroken.engine.mirroring import Mirroring
 from unbroken.engine.observer import Nobody, Observer, Saved
 from unbroken.engine.progress import Progress
 from unbroken.engine.rebuild import JournalKeeper
-from unbroken.engine.saving import Carry, Committed, Keeping, Order, carry_out
+from unbroken.engine.saving import Carry, Committed, Order, Outcome, carry_out
 from unbroken.engine.schedule import Clock, Schedule
 from unbroken.engine.seat import Seat
 from unbroken.engine.settings import Settings
@@ -94,6 +96,8 @@ class Dispatch:
         self._unrecorded = ""
         """Why the newest save that is not on record is not."""
         self._said = False
+        self._relieved: list[str] = []
+        """What full disks have cost, as long as it is not said."""
         self._stood_still = 0.0
         """Seconds that no save has been charged with yet."""
         self.progress = Progress(None)
@@ -124,6 +128,8 @@ class Dispatch:
         if self._unrecorded and not self._said:
             self._said = True
             warnings.warn(SaveRecordWarning.of(self._unrecorded), stacklevel=4)
+        while self._relieved:
+            warnings.warn(DiskFullWarning(self._relieved.pop(0)), stacklevel=4)
 
     def begin(self, run: Seat, taken: Taken, reason: str) -> None:
         """Put on record that `taken` is saved, and hand it over.
@@ -207,7 +213,7 @@ class Dispatch:
             compression=self._settings.codec, inspector=inspector,
         )  # fmt: skip
 
-    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> str:
+    def _carry_here(self, run: Seat, order: Order, snapshot: Snapshot, committed: Committed) -> Outcome:
         """Carry out a save in this process, which takes the pen for it."""
         if self._companion is not None:
             self._companion.dismiss()
@@ -245,7 +251,7 @@ class Dispatch:
             self.progress.committed(step)
 
         try:
-            self._unrecorded = carry(committed) or self._unrecorded
+            outcome = carry(committed)
         except (CorruptObject, InternalError, RankMissing, SaveFailed) as error:
             if isinstance(source, RemembersRows):
                 source.forget()  # what it built on cannot be trusted, or may be gone
@@ -259,6 +265,9 @@ class Dispatch:
                 f"The checkpoint of step {step:,} is saved, but what it replaces could not be removed: {error}",
                 hint="Nothing is lost; until this is mended the run takes more and more room.",
             ) from error
+        self._unrecorded = outcome.unrecorded or self._unrecorded
+        if outcome.relieved:
+            self._relieved.append(outcome.relieved)
         if isinstance(source, RemembersRows):
             try:
                 source.audit(run.chunks, step=step)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 
 from unbroken.engine.recovery import Rebuilder, of_segment
-from unbroken.engine.saving import Carry, Committed
+from unbroken.engine.saving import Carry, Committed, Outcome
 from unbroken.engine.settings import Settings
 from unbroken.engine.source import KeepsJournal, Source
 from unbroken.engine.world import World
@@ -51,18 +51,18 @@ class JournalKeeper:
         if entry is None:
             return carry
 
-        def both(committed: Committed) -> str:
+        def both(committed: Committed) -> Outcome:
             moment = Moment(meta.step, meta.segment, meta.position, meta.time)
             try:
                 journal.write(self._store, moment, entry.component, state=entry.state, problem=entry.problem)
             except StoreError as error:
                 self.problem = str(error)
-            unrecorded = carry(committed)
+            outcome = carry(committed)
             try:
                 journal.sweep(self._store, read_log(self._store).commits)
             except StoreError as error:
                 self.problem = str(error)
-            return unrecorded
+            return outcome
 
         return both
 

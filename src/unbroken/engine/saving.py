@@ -8,38 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from unbroken.engine.full_disk import Writes, write
+from unbroken.engine.keeping import Keeping
 from unbroken.engine.metadata import inspected
-from unbroken.engine.settings import Settings
 from unbroken.format.meta import Meta
-from unbroken.format.records import Commit
-from unbroken.repo.retention import Best, RetentionPlan, plan_retention
 from unbroken.state.snapshot import Snapshot
-from unbroken.types import Sequence
 
 Inspector: TypeAlias = Callable[[Snapshot], Collection[str] | Mapping[str, str]]
 """Returns the places of weights that hold NaN or infinity. Looks at the snapshot and at nothing else."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
-    """Which checkpoints stay after a save; see `retention`."""
-
-    keep_last: int
-    best: Best | None = None
-    keep_first: bool = False
-    damaged: frozenset[Sequence] = frozenset()
-
-    @classmethod
-    def under(cls, settings: Settings, *, damaged: frozenset[Sequence]) -> Keeping:
-        """Return what stays under these settings, if so many were found `damaged`."""
-        return cls(
-            keep_last=settings.keep_last,
-            best=settings.best_by,
-            keep_first=settings.keep_first,
-            damaged=damaged,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +37,19 @@ class Order:
 Committed: TypeAlias = Callable[[frozenset[str]], None]
 """Called once the snapshot is durable, with the places that were sick from birth."""
 
-Carry: TypeAlias = Callable[[Committed], str]
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to be said of a save that was carried out; empty strings where there is nothing."""
+
+    unrecorded: str = ""
+    """Why the save could not be put on record: no checkpoint depends on that."""
+    relieved: str = ""
+    """What was deleted for it because the disk was full."""
+
+
+Carry: TypeAlias = Callable[[Committed], Outcome]
 """Carries out a save, here or by asking another process for its outcome; see `carry_out`."""
-
-
-class Writes(Protocol):
-    """What carries a snapshot into the store: the writer of a run, or of one rank's part in it."""
-
-    def write(self, snapshot: Snapshot, meta: Meta) -> object: ...
-
-    def commits(self) -> list[Commit]: ...
-
-    def pinned(self) -> Mapping[Sequence, str]: ...
-
-    def aside(self) -> frozenset[Sequence]: ...
-
-    def record(self, plan: RetentionPlan, *, durable: float | None) -> str: ...
-
-    def retain(self, plan: RetentionPlan) -> object: ...
 
 
 def carry_out(
@@ -87,29 +60,21 @@ def carry_out(
     inspect: Inspector | None,
     committed: Committed,
     clock: Callable[[], float] = time.monotonic,
-) -> str:
+) -> Outcome:
     """Write `snapshot`, tell that it is committed, put the save on record, and delete what need not stay.
 
-    Returns why the save could not be put on record, an empty string if it could: no checkpoint depends on that.
-    Raises as `CheckpointWriter.write` and `retain` do.
+    On a full disk the oldest checkpoints go before; see `full_disk`. Raises as `CheckpointWriter.write` and `retain` do.
     """
     sick = order.sick
     if sick is None:
         sick = frozenset(inspect(snapshot) if inspect is not None else ())
     from_birth = sick if order.sick_from_birth is None else order.sick_from_birth
     began = clock()
-    writer.write(snapshot, inspected(order.meta, sick=sick, sick_from_birth=from_birth))
+    meta = inspected(order.meta, sick=sick, sick_from_birth=from_birth)
+    relieved = write(snapshot, meta, writer, order.keeping)
     durable = clock() - began
     committed(from_birth)
-    keeping = order.keeping
-    plan = plan_retention(
-        writer.commits(),
-        keep_last=keeping.keep_last,
-        best=keeping.best,
-        keep_first=keeping.keep_first,
-        damaged=keeping.damaged | writer.aside(),
-        pinned=writer.pinned(),
-    )
+    plan = order.keeping.plan(writer)
     unrecorded = writer.record(plan, durable=durable)
     writer.retain(plan)
-    return unrecorded
+    return Outcome(unrecorded, relieved)

@@ -15,6 +15,7 @@ HISTORY = "history.jsonl"
 LEASE = "lease.json"
 WORKERS = "workers.json"
 LOW_WATER = "low_water.json"
+BALLAST = "ballast"
 META = "meta.json"
 MANIFEST = "manifest.json"
 

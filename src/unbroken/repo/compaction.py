@@ -15,7 +15,6 @@ everywhere is left alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,13 +26,14 @@ from unbroken.format.buffers import Buffer, Content
 from unbroken.format.compression import BlobCodec
 from unbroken.format.pack import PackEntry, PackIndex
 from unbroken.repo import fencing, names
+from unbroken.repo.ballast import free_bytes
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.collect import delete_claimed
 from unbroken.repo.encoding import PACK_BYTES
 from unbroken.repo.fault import ObjectFault
 from unbroken.repo.packsize import pack_bytes
 from unbroken.repo.stored import read_stored
-from unbroken.store.base import ByteStore, SupportsLocalPath, put_all
+from unbroken.store.base import ByteStore, put_all
 from unbroken.types import Digest, Epoch
 
 
@@ -221,17 +221,6 @@ def _step(blobs: list[PackEntry], gone: list[str], packs: Mapping[str, PackIndex
         pack_bytes(PackIndex(pack=name, entries=blobs)) if blobs else 0,
         sum(pack_bytes(packs[one]) for one in gone),
     )
-
-
-def free_bytes(store: ByteStore) -> int | None:
-    """Return how many bytes the disk has room for; None where that cannot be told, or nobody would say."""
-    if not isinstance(store, SupportsLocalPath):
-        return None
-    try:
-        found = os.statvfs(store.local_path())
-    except OSError:
-        return None
-    return found.f_bavail * found.f_frsize
 
 
 def compact(

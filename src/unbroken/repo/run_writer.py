@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.records import Commit, HistoryRecord, Pending, Worker, WorkersRecord
 from unbroken.format.saves import SaveRecord
 from unbroken.repo import aside, birth, collect, fencing, saves
+from unbroken.repo.ballast import spending
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.compaction import Compacted
@@ -37,6 +39,8 @@ from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter, Pen
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsLocalHints, append, note
 from unbroken.types import Digest, Step
+
+T = TypeVar("T")
 
 
 class RunWriter:
@@ -91,9 +95,12 @@ class RunWriter:
         await_companion(store, patience=patience, here=owner)
         lock = RunLock.acquire(store, job=job, owner=owner)
         try:
-            claim = fencing.claim(store, token=token, owner=lock.owner, job=job, time=clock())
-            lock.publish(epoch=claim.epoch, now=clock())
-            first = fencing.start(store, claim, last=read_log(store).last)
+            owner = lock.owner
+            claim = spending(
+                store, lambda: fencing.claim(store, token=token, owner=owner, job=job, time=clock())
+            )
+            spending(store, lambda: lock.publish(epoch=claim.epoch, now=clock()))
+            first = spending(store, lambda: fencing.start(store, claim, last=read_log(store).last))
             writer = cls(
                 store,
                 job,
@@ -113,6 +120,7 @@ class RunWriter:
                     writer.set_aside(())
                 if writer.coordinator is not None:
                     writer.coordinator.admit()
+                writer.checkpoints.reserve()
             except Exception as error:
                 if writer.coordinator is not None:
                     writer.coordinator.refuse(error)
@@ -161,13 +169,14 @@ class RunWriter:
         if not self._lost:
             return
         owner, now = self._lock.owner, self._clock()
-        claim = fencing.succeed(
-            self._store, self._pen.claim, token=self._token, owner=owner, job=self.job, time=now
+        former, token = self._pen.claim, self._token
+        claim = self._small(
+            lambda: fencing.succeed(self._store, former, token=token, owner=owner, job=self.job, time=now)
         )
         # In this order: should the start fail, no pen of the former epoch is good for anything any more.
         self._pen, self.epoch = replace(self._pen, claim=claim), claim.epoch
-        first = fencing.start(self._store, claim, last=read_log(self._store).last)
-        self._lock.publish(epoch=claim.epoch, now=now)
+        first = self._small(lambda: fencing.start(self._store, claim, last=read_log(self._store).last))
+        self._small(lambda: self._lock.publish(epoch=claim.epoch, now=now))
         self._pen = replace(self._pen, first=first)
         self._lost = False
 
@@ -204,7 +213,8 @@ class RunWriter:
         named = held.aside().union(commit.sequence for commit in commits)
         kept = [commit for commit in held.commits() if commit.sequence in named]
         now = self._clock() if time is None else time
-        aside.set_aside(self._store, kept, job=self.job, owner=self._lock.owner, time=now)
+        owner = self._lock.owner
+        self._small(lambda: aside.set_aside(self._store, kept, job=self.job, owner=owner, time=now))
         self._pen, self._checkpoints = held.pen, None  # who saves next looks at the run anew
 
     def retain(self, plan: RetentionPlan) -> collect.GcPlan:
@@ -258,7 +268,7 @@ class RunWriter:
             reason=reason,
             epoch=self.epoch,
         )
-        note(self._store, layout.PENDING, seal(pending))
+        self._small(lambda: note(self._store, layout.PENDING, seal(pending)))
 
     def name_companion(self, companion: Process) -> None:
         """Record durably who has borrowed the pen. The next start waits for that process to end.
@@ -269,7 +279,8 @@ class RunWriter:
         """
         self._check_process()
         fencing.check(self._store, self._pen.claim)
-        self._lock.publish(epoch=self.epoch, now=self._clock(), companion=companion)
+        now = self._clock()
+        self._small(lambda: self._lock.publish(epoch=self.epoch, now=now, companion=companion))
 
     def write_birth(self, skeleton: Snapshot, *, segment: int = 0) -> Digest:
         """Write a birth document and return its name, for `Meta.birth` of every save that goes with it.
@@ -284,7 +295,7 @@ class RunWriter:
         fencing.check(self._store, self._pen.claim)
         name, data = birth.encode(skeleton, job=self.job, segment=segment)
         # Written again if it is there: a writer that was overtaken might be about to delete that one.
-        self._store.put(layout.birth(name), data)
+        self._small(lambda: self._store.put(layout.birth(name), data))
         self._pen.births.add(name)
         return name
 
@@ -300,7 +311,7 @@ class RunWriter:
         if name in self._pen.births:
             return  # written by this very process: nobody is about to delete it
         fencing.check(self._store, self._pen.claim)
-        self._store.put(layout.birth(name), data)
+        self._small(lambda: self._store.put(layout.birth(name), data))
         self._pen.births.add(name)
 
     def copy_saves(self, records: Iterable[SaveRecord], *, known: Collection[SaveRecord]) -> int:
@@ -330,7 +341,7 @@ class RunWriter:
             time=self._clock(),
             workers=[Worker(pid=worker.pid, process_start=worker.start) for worker in workers],
         )
-        self._store.put(layout.WORKERS, seal(record))
+        self._small(lambda: self._store.put(layout.WORKERS, seal(record)))
 
     def append_history(self, record: HistoryRecord) -> None:
         """Add a line to the run's history, with job and epoch filled in; in one step where the store can append.
@@ -342,7 +353,7 @@ class RunWriter:
         self._check_process()
         fencing.check(self._store, self._pen.claim)
         record = msgspec.structs.replace(record, job=self.job, epoch=self.epoch)
-        append(self._store, layout.HISTORY, wire.encode_line(record))
+        self._small(lambda: append(self._store, layout.HISTORY, wire.encode_line(record)))
 
     def close(self) -> None:
         """Give the run back. Commits need no closing; a second call does nothing."""
@@ -359,6 +370,10 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _small(self, action: Callable[[], T]) -> T:
+        """Write a small record, if need be in the room of the ballast."""
+        return spending(self._store, action)
 
     def _check_process(self) -> None:
         if self._lock.is_elsewhere:

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import chain
 
 import msgspec
 
@@ -43,39 +43,34 @@ from unbroken.format import manifest as manifests
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Content
 from unbroken.format.chunks import ChunkList
-from unbroken.format.compression import WORTH, WORTH_IN_BULK, Compression
+from unbroken.format.compression import Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.manifest import DocumentFormat, Manifest, RankPart
 from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord, SaveOrder, is_vouched_for
 from unbroken.format.records import Commit
-from unbroken.repo import aside, collect, compaction, fencing, names, pins
+from unbroken.repo import aside, ballast, collect, compaction, fencing, names, pins
 from unbroken.repo.attempt import Attempt, Joint, Written
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
 from unbroken.repo.completing import completed
 from unbroken.repo.coordinator import Coordinator
-from unbroken.repo.encoding import ComponentEncoder, Part, packs_of, stored_entry
+from unbroken.repo.encoding import Part, packs_of, stored_entry
 from unbroken.repo.joining import joined, merged, spent_on, together
-from unbroken.repo.log import read_log
+from unbroken.repo.log import CommitLog, read_log
+from unbroken.repo.making_room import MakesRoom
 from unbroken.repo.packsize import pack_bytes
-from unbroken.repo.pipeline import Pipeline
 from unbroken.repo.process import Process
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.saves import SaveLog
 from unbroken.repo.seal import seal
-from unbroken.state.parts import labelled
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore, SupportsLocalPath, SupportsSweep, clear_note, put_all
+from unbroken.store.base import ByteStore, SupportsSweep, clear_note, put_all
 from unbroken.types import Digest, Epoch, Sequence
 
 _CONFLICTS = 1000
-BULK_BYTES = 64 << 20
-"""A save that writes more is over sooner if only what shrinks to a half is compressed. Below, the bytes
-matter more: a disk waits for its sync longer than for them."""
-
 TEMPORARY_SECONDS = 3600.0
 """While a run is being written, a temporary file may belong to another thread of this process."""
 
@@ -99,7 +94,7 @@ class Pen:
     """Packs whose deletion was begun, in this epoch: a store may carry it out later than it says."""
 
 
-class CheckpointWriter:
+class CheckpointWriter(MakesRoom):
     """Writes and retains checkpoints of one run, as long as no later epoch was claimed.
 
     `open` one whenever another has had the pen: what that one has written or deleted is found out there.
@@ -189,7 +184,7 @@ class CheckpointWriter:
 
     def commits(self) -> list[Commit]:
         """Return the commits that count, newest first."""
-        return list(read_log(self._store, starts=self._starts).commits)
+        return list(self._read_log().commits)
 
     def pinned(self) -> dict[Sequence, str]:
         """Return the commits that somebody holds on to, with a reason. Pins whose time is over are deleted.
@@ -218,26 +213,8 @@ class CheckpointWriter:
             AmbiguousCommit: the store cannot say whether the commit exists.
             RankMissing, ReplicasDiffer: of several ranks some were late, or hold something else.
         """
-        worth, live = self._worth(snapshot), snapshot.is_live
-        if self._coordinator is not None:
-            # Facts are taken before: rank 0 states its own as the others do.
-            snapshot = labelled(snapshot, 0, replicated=self._coordinator.replicated)
-        with Pipeline(self._compression, self.must_write, worth=worth, live=live) as pipeline:
-            stored: set[Digest] = set()
-            encoders = [
-                ComponentEncoder(component, self._pen.document_format, self._lists, pipeline, stored)
-                for component in snapshot.components.values()
-            ]
-            for one, other in pairwise(encoders):
-                one.following = other
+        with self._encoders(snapshot) as (encoders, stored):
             return self.write_parts(encoders, self._complete(meta, snapshot), stored)
-
-    def _worth(self, snapshot: Snapshot) -> float:
-        if not self._compression.by_speed:
-            return WORTH
-        captured = sum(blob.nbytes for part in snapshot.components.values() for blob in part.blobs)
-        in_bulk = captured > BULK_BYTES and isinstance(self._store, SupportsLocalPath)
-        return WORTH_IN_BULK if in_bulk else WORTH
 
     def order(self, meta: Meta) -> SaveOrder:
         """Name the place of a checkpoint of which several processes write parts (`PartWriter`).
@@ -308,6 +285,7 @@ class CheckpointWriter:
         dropped = {commit.sequence for commit in plan.dropped}
         collected = self._collect(dropped, keep_last=plan.keep_last)
         self._compact(collected, compaction.after_a_save(self._saved_bytes))
+        self.reserve()
         return collected
 
     def prune(self, plan: RetentionPlan | None = None) -> tuple[collect.GcPlan, Compacted]:
@@ -317,7 +295,9 @@ class CheckpointWriter:
         if plan is not None:
             self._saves.warn(self.commits(), going=plan.dropped)
         collected = self._collect(dropped, keep_last=plan.keep_last if plan else None)
-        return collected, self._compact(collected, compaction.WHOLE)
+        compacted = self._compact(collected, compaction.WHOLE)
+        self.reserve()
+        return collected, compacted
 
     def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
         """Delete what no commit that counts needs: leftovers of failed saves, and of writers that are over.
@@ -534,7 +514,7 @@ class CheckpointWriter:
                 return
 
     def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
-        log = read_log(self._store, starts=self._starts)
+        log = self._read_log()
         inventory = collect.take_inventory(self._store, log, self._index, self._references_of)
         plan = collect.plan_gc(
             inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._pen.births
@@ -553,7 +533,8 @@ class CheckpointWriter:
         self._index.condemn(_packs_of(plan.packs))
         if plan.low_water is not None:
             self._next = max(self._next, plan.low_water)
-        collect.execute(self._store, plan, claim=self._claim)
+        # Twice does no harm. A disk without a free byte takes the low-water mark in the place of the ballast.
+        ballast.spending(self._store, lambda: collect.execute(self._store, plan, claim=self._claim))
         self._index.refresh()
         return plan
 
@@ -578,6 +559,13 @@ class CheckpointWriter:
             known = reader.readable(self._lists) if apart else reader.references(self._lists)
             self._references[commit.manifest_digest] = known
         return known
+
+    def _read_log(self) -> CommitLog:
+        return read_log(self._store, starts=self._starts)
+
+    @property
+    def _document_format(self) -> DocumentFormat:
+        return self._pen.document_format
 
     def _complete(self, meta: Meta, snapshot: Snapshot) -> Meta:
         return completed(meta, snapshot, job=self.job, owner=self._pen.owner, now=self._clock())

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from unbroken.engine.companion.letter import Draft, Work, read_letter
-from unbroken.engine.saving import Keeping, Order
+from unbroken.engine.keeping import Keeping
+from unbroken.engine.saving import Order
 from unbroken.format.meta import Meta
 from unbroken.repo.fencing import Claim
 from unbroken.repo.process import current

@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 
 from unbroken.engine.companion.places import places_as_bytes, places_of_bytes
-from unbroken.engine.saving import Keeping, Order
+from unbroken.engine.keeping import Keeping
+from unbroken.engine.saving import Order
 from unbroken.errors import InternalError
 from unbroken.format import document
 from unbroken.format import meta as metas

@@ -85,7 +85,7 @@ class _Desk:
                 renewed = suspect - pen.suspect
                 self._say(report.CommittedReport.of(snapshot, sick_from_birth, renewed))
 
-            unrecorded = carry_out(
+            outcome = carry_out(
                 work.order, snapshot, writer, inspect=_inspector(work.inspector), committed=committed
             )
         except Exception as error:  # noqa: BLE001 - the training raises it
@@ -93,7 +93,7 @@ class _Desk:
                 # Nobody else can tell it any more.
                 sys.stderr.write(f"unbroken: the last checkpoint of {work.job} was not saved: {error}\n")
         else:
-            self._say(report.DoneReport(sorted(condemned), unrecorded))
+            self._say(report.DoneReport(sorted(condemned), outcome.unrecorded, outcome.relieved))
 
     def _writer_of(self, work: Work) -> CheckpointWriter:
         if self._writer is None:

@@ -38,10 +38,11 @@ class CommittedReport(msgspec.Struct, frozen=True, tag="committed"):
 
 class DoneReport(msgspec.Struct, frozen=True, tag="done"):
     """Retention is done as well; `condemned` are the packs whose deletion was begun. `unrecorded` says why the save
-    is not on record; empty if it is."""
+    is not on record, and `relieved` what a full disk has cost; see `Outcome`."""
 
     condemned: list[str]
     unrecorded: str = ""
+    relieved: str = ""
 
 
 class FailedReport(msgspec.Struct, frozen=True, tag="failed"):

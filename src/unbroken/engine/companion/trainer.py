@@ -17,7 +17,7 @@ from collections.abc import Callable
 from unbroken.engine.companion import report
 from unbroken.engine.companion.letter import Draft, Work
 from unbroken.engine.companion.post import Post
-from unbroken.engine.saving import Committed
+from unbroken.engine.saving import Committed, Outcome
 from unbroken.errors import ConfigError, InternalError, SaveFailed
 from unbroken.repo.process import Process, identify
 from unbroken.repo.writer import Pen
@@ -94,7 +94,7 @@ class Companion:
         finally:
             letter.close()
 
-    def outcome(self, snapshot: Snapshot, committed: Committed) -> str:
+    def outcome(self, snapshot: Snapshot, committed: Committed) -> Outcome:
         """Wait for the end of the save of `snapshot`, which was handed over last; return what `carry_out` does.
 
         Raises:
@@ -115,7 +115,7 @@ class Companion:
             pen.condemned.update(said.condemned)
             if isinstance(said, report.FailedReport):
                 raise said.error()
-            return said.unrecorded
+            return Outcome(said.unrecorded, said.relieved)
 
     def dismiss(self) -> None:
         """Let it end, which takes as long as what it still has to do, and wait for that."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from unbroken.adapters.loop import Run as Run
     from unbroken.buffers.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
-    from unbroken.capture.latecomers import MadeLaterWarning as MadeLaterWarning
+    from unbroken.capture.made_later import MadeLaterWarning as MadeLaterWarning
     from unbroken.capture.registry import register_env_capturer as register_env_capturer
     from unbroken.capture.rings import Ring as Ring
     from unbroken.capture.uncovered import UncoveredWarning as UncoveredWarning
@@ -51,7 +51,7 @@ _HOMES = {
     "Best": "unbroken.repo.retention",
     "CheckpointEngine": "unbroken.engine.engine",
     "Every": "unbroken.engine.schedule",
-    "MadeLaterWarning": "unbroken.capture.latecomers",
+    "MadeLaterWarning": "unbroken.capture.made_later",
     "Monitoring": "unbroken.engine.monitoring.target",
     "PrioritizedReplayBuffer": "unbroken.buffers.prioritized",
     "ResumeReport": "unbroken.engine.report",

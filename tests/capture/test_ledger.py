@@ -202,7 +202,7 @@ DOUBTS: dict[str, tuple[Callable[[Any], object], type[Buffer]]] = {
 
 
 @pytest.mark.filterwarnings(
-    "ignore::unbroken.capture.latecomers.MadeLaterWarning"
+    "ignore::unbroken.capture.made_later.MadeLaterWarning"
 )  # the method wrapped is just that
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_in_doubt_everything_is_captured_once(doubt: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.simulation import Clock
 from unbroken.capture.environments import How, Verdict, attach, put_in
-from unbroken.capture.latecomers import MadeLaterWarning
+from unbroken.capture.made_later import MadeLaterWarning
 from unbroken.capture.replay import Recorder
 from unbroken.capture.replay_cost import (
     LIMIT,

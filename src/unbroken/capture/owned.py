@@ -28,7 +28,7 @@ import numpy as np
 
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.uncovered import GENERATORS, is_program
-from unbroken.state.lookup import Facts, Kind, lookup
+from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import PLAIN
 from unbroken.state.policy import Policy
 
@@ -121,12 +121,12 @@ def _reach(
                 queue.append((below, value))
 
 
-def _is_object(facts: Facts) -> bool:
+def _is_object(facts: ClassFacts) -> bool:
     """Whether objects of a class have attributes to look at: those that tell their own state have, too."""
     return facts.kind is Kind.OBJECT or getattr(facts.codec, "tells", False)
 
 
-def _inside(holder: Any, facts: Facts) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
+def _inside(holder: Any, facts: ClassFacts) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
     kind = facts.kind
     if kind is Kind.DICT:
         for key, value in list(islice(holder.items(), MOST_OBJECTS)):

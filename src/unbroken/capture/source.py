@@ -19,8 +19,8 @@ from unbroken.capture.branching import branch_all
 from unbroken.capture.environments import env_policy
 from unbroken.capture.foresight import expected_bytes
 from unbroken.capture.journal import Journal, rebuild, with_recordings
-from unbroken.capture.latecomers import Latecomers
 from unbroken.capture.ledger import Ledger
+from unbroken.capture.made_later import MadeLater
 from unbroken.capture.policies import default_policy
 from unbroken.capture.replay_cost import Moments, Teller, tellers, total
 from unbroken.capture.uncovered import environment_places, uncovered, warn_of
@@ -79,7 +79,7 @@ class GraftSource:
         self._replayed: list[Teller] = []
         """Who knows what a restore costs, of what the newest capture has met."""
         self._moments = Moments()
-        self._latecomers = Latecomers(policy)
+        self._made_later = MadeLater(policy)
         self._journal: Journal | None = None
 
     def capture(self) -> Snapshot:
@@ -94,10 +94,10 @@ class GraftSource:
             self._uncovered = uncovered(walked, self.scratch)
             self.scratch = []
             warn_of([*snapshot.notes, *self._uncovered], environment_places(walked))
-            self._latecomers.heard(snapshot.notes)
-        self._latecomers.begin(walked)
-        later = self._latecomers.look(walked)
-        self._latecomers.warn([note for note in snapshot.notes if self._is_news(note, snapshot)], later)
+            self._made_later.heard(snapshot.notes)
+        self._made_later.begin(walked)
+        later = self._made_later.look(walked)
+        self._made_later.warn([note for note in snapshot.notes if self._is_news(note, snapshot)], later)
         snapshot.notes += [*self._uncovered, *later]
         if self._facts is not None:
             snapshot.counters.update(self._facts())
@@ -179,7 +179,7 @@ class GraftSource:
     def skeleton(self) -> Snapshot:
         """Return the state without the contents of arrays and generators."""
         walked = walk.walk(self.roots, self.policy, contents=False)
-        self._latecomers.begin(walked)
+        self._made_later.begin(walked)
         return own(walked.snapshot)
 
     def plan(self, saved: Snapshot, *, keep: Sequence[str] = (), trusted: Trust = False) -> graft.Graft:

@@ -13,7 +13,7 @@ from unbroken.state import dtypes
 from unbroken.state.nodes import INLINE_BYTES, Array, ObjectArray, Value, View
 
 if TYPE_CHECKING:
-    from unbroken.state.lookup import Facts
+    from unbroken.state.lookup import ClassFacts
     from unbroken.state.walk import Walk
 
 
@@ -35,7 +35,7 @@ def _stands_for_its_memory(walk: Walk, value: NDArray[Any]) -> bool:
     return True
 
 
-def write(walk: Walk, value: NDArray[Any], facts: Facts) -> Value:
+def write(walk: Walk, value: NDArray[Any], facts: ClassFacts) -> Value:
     """Write an array. For `Walk`, which has not met it yet."""
     if type(value) not in (np.ndarray, np.memmap):
         raise NotCapturable(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from unbroken.errors import CorruptObject, InternalError, StateMismatch
 from unbroken.state.code import PARTIAL
-from unbroken.state.lookup import Facts, Kind, lookup
+from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.memory import ALONE, bytes_of, copy_array, move
 from unbroken.state.nodes import (
     PLAIN,
@@ -362,7 +362,7 @@ class Graft:
         """Plan what `Walk.attributes` wrote, for an owner that is new."""
         plan_attributes(self, saved, owner, mine=False)
 
-    def facts(self, cls: type) -> Facts:
+    def facts(self, cls: type) -> ClassFacts:
         """Return what the policy says of a class."""
         return self._lookup.facts(cls)
 

@@ -67,7 +67,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClassFacts:
     """Everything a walk or a plan needs to know of one class."""
 
     name: str
@@ -91,7 +91,7 @@ class Facts:
     """Of something external: whether it holds nothing that belongs to a run."""
 
 
-def attributes_of(value: Any, facts: Facts) -> Mapping[str, Any]:
+def attributes_of(value: Any, facts: ClassFacts) -> Mapping[str, Any]:
     """Return an object's attributes, and those of its class that are part of its state."""
     own: Mapping[str, Any] = getattr(value, "__dict__", {})
     return own if facts.on_class is None else {**facts.on_class(value), **own}
@@ -150,9 +150,9 @@ class Lookup:
         self.policy = policy
         self._by_class = {**stdlib.CODECS, **policy.codecs}
         self.codecs = {codec.name: codec for codec in self._by_class.values()}
-        self._facts: dict[type, Facts] = {}
+        self._facts: dict[type, ClassFacts] = {}
 
-    def facts(self, cls: type) -> Facts:
+    def facts(self, cls: type) -> ClassFacts:
         """Return what the policy says of `cls`."""
         found = self._facts.get(cls)
         if found is None:
@@ -177,13 +177,13 @@ class Lookup:
             or name in STATELESS_CLASSES
         )
 
-    def _find(self, cls: type) -> Facts:
+    def _find(self, cls: type) -> ClassFacts:
         policy, names = self.policy, [class_name(base) for base in cls.__mro__]
         codec = None if cls is bytes else self._codec(cls, names)
         external = any(n in policy.external_classes for n in names)
         base = next((n for n in names if n in policy.components), "")
         remade = next((n for n in names if n in policy.remade), "")
-        return Facts(
+        return ClassFacts(
             name=names[0],
             kind=_kind(cls, policy, coded=codec is not None, external=external),
             skip=frozenset().union(*(policy.skip.get(n, frozenset()) for n in names)),

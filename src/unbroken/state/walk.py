@@ -31,7 +31,7 @@ from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
 from unbroken.state.living import lost_with
-from unbroken.state.lookup import Facts, Kind, attributes_of, lookup
+from unbroken.state.lookup import ClassFacts, Kind, attributes_of, lookup
 from unbroken.state.nodes import (
     INLINE_BYTES,
     PLAIN,
@@ -304,7 +304,7 @@ class Walk:
                 return self._enter(component, base, value, facts)
         return _WRITERS[facts.kind](self, value, facts)
 
-    def _enter(self, name: str, base: str, value: Any, facts: Facts) -> Link:
+    def _enter(self, name: str, base: str, value: Any, facts: ClassFacts) -> Link:
         outer, outer_base = self._component, self._base
         self._component, self._base = self._open(name), base
         self._time.switch(name)
@@ -328,7 +328,7 @@ class Walk:
                 owner = self.snapshot.components[seen.component]
                 owner.tensors.setdefault(module, {})[name] = place_of(seen.frame)
 
-    def _list(self, value: list[Any], facts: Facts) -> Value:
+    def _list(self, value: list[Any], facts: ClassFacts) -> Value:
         subclass = type(value) is not list
         if not subclass and len(value) >= PACK_FROM:
             packed = self._packed(value)
@@ -353,13 +353,13 @@ class Walk:
         b, data = self.pack(array)
         return Packed(t=array.dtype.kind, n=len(value), b=b, data=data)
 
-    def _tuple(self, value: tuple[Any, ...], facts: Facts) -> Value:
+    def _tuple(self, value: tuple[Any, ...], facts: ClassFacts) -> Value:
         items = [self.child(str(i), item) for i, item in enumerate(value)]
         if type(value) is tuple:
             return Tuple(v=items)
         return Tuple(v=items, c=facts.name, a=self._attributes(value, facts))
 
-    def _set(self, value: Any, facts: Facts) -> Value:
+    def _set(self, value: Any, facts: ClassFacts) -> Value:
         frozen = isinstance(value, frozenset)
         plain = type(value) in (set, frozenset)
         node = Set(v=[], frozen=frozen, c="" if plain else facts.name)
@@ -386,7 +386,7 @@ class Walk:
         blobs = b"".join(part.content(i).tobytes() for part in parts for i in range(len(part.blobs)))
         return type(member).__qualname__, msgspec.msgpack.encode(node) + blobs
 
-    def _deque(self, value: deque[Any], facts: Facts) -> Value:
+    def _deque(self, value: deque[Any], facts: ClassFacts) -> Value:
         plain = type(value) is deque
         node = Deque(v=[], m=value.maxlen, c="" if plain else facts.name)
         self._keep(value, node)
@@ -394,7 +394,7 @@ class Walk:
         node.a = {} if plain else self._attributes(value, facts)
         return node
 
-    def _dict(self, value: dict[Any, Any], facts: Facts) -> Value:
+    def _dict(self, value: dict[Any, Any], facts: ClassFacts) -> Value:
         node = Dict(c="" if type(value) is dict else facts.name)
         self._keep(value, node)
         factory = getattr(value, "default_factory", None)
@@ -411,7 +411,7 @@ class Walk:
             node.a = self._attributes(value, facts)
         return node
 
-    def _bytes(self, value: bytes | bytearray, facts: Facts) -> Value:
+    def _bytes(self, value: bytes | bytearray, facts: ClassFacts) -> Value:
         node = Bytes(mutable=isinstance(value, bytearray))
         # A view of a bytearray would keep its owner from making it longer.
         content = np.frombuffer(bytes(value) if node.mutable else value, np.uint8)
@@ -419,7 +419,7 @@ class Walk:
         self._keep(value, node)
         return node
 
-    def _coded(self, value: Any, facts: Facts) -> Value:
+    def _coded(self, value: Any, facts: ClassFacts) -> Value:
         codec = facts.codec
         assert codec is not None
         node = Coded(k=codec.name, c=facts.name)
@@ -432,12 +432,12 @@ class Walk:
             self._at = self._at[0]
         return node
 
-    def _class(self, value: Any, facts: Facts) -> Value:
+    def _class(self, value: Any, facts: ClassFacts) -> Value:
         name = class_name(value) if isinstance(value, type) else f"{value.__name__}:"
         self.callables.setdefault(name, value)
         return Class(q=name)
 
-    def _function(self, value: Any, facts: Facts) -> Value:
+    def _function(self, value: Any, facts: ClassFacts) -> Value:
         node = Function(q=function_name(value))
         self._keep(value, node)
         if isinstance(value, types.FunctionType):
@@ -456,12 +456,12 @@ class Walk:
             self.callables.setdefault(node.q, value)
         return node
 
-    def _method(self, value: types.MethodType, facts: Facts) -> Value:
+    def _method(self, value: types.MethodType, facts: ClassFacts) -> Value:
         name = value.__func__.__name__
         self.callables.setdefault(f"{class_name(type(value.__self__))}.{name}", value)
         return Method(n=name, of=self.child("__self__", value.__self__))
 
-    def _partial(self, value: partial[Any], facts: Facts) -> Value:
+    def _partial(self, value: partial[Any], facts: ClassFacts) -> Value:
         self.callables.setdefault(partial_name(value.func), value)
         node = Partial(f=None, a=None, k=None)
         self._keep(value, node)
@@ -470,14 +470,14 @@ class Walk:
         node.k = self.child("keywords", dict(value.keywords))
         return node
 
-    def _external(self, value: Any, facts: Facts) -> Value:
+    def _external(self, value: Any, facts: ClassFacts) -> Value:
         node = External(c=facts.name)
         self._keep(value, node)
         unknown = None if facts.stateless else ("not captured", facts.name)
         self.note(*(lost_with(value) or unknown or ("external", facts.name)))
         return node
 
-    def _object(self, value: Any, facts: Facts) -> Value:
+    def _object(self, value: Any, facts: ClassFacts) -> Value:
         self.classes[facts.name] += 1
         node = Object(c=facts.name)
         self._keep(value, node)
@@ -492,14 +492,14 @@ class Walk:
             node.x = captor.capture(value, self)
         return node
 
-    def _attributes(self, value: Any, facts: Facts) -> dict[str, Value]:
+    def _attributes(self, value: Any, facts: ClassFacts) -> dict[str, Value]:
         """Write what an object of a built-in kind holds beside its content: attributes and slots."""
         return {**self._instance(value, facts), **self._slots(value, facts)}
 
     def _instance(
         self,
         value: Any,
-        facts: Facts,
+        facts: ClassFacts,
         only: frozenset[str] | None = None,
         ring: Mapping[str, int] = types.MappingProxyType({}),
     ) -> dict[str, Value]:
@@ -517,14 +517,14 @@ class Walk:
         self.rows, self.ring = outer
         return found
 
-    def _slots(self, value: Any, facts: Facts, only: frozenset[str] | None = None) -> dict[str, Value]:
+    def _slots(self, value: Any, facts: ClassFacts, only: frozenset[str] | None = None) -> dict[str, Value]:
         return {
             name: self.child(name, getattr(value, name))
             for name in facts.slots
             if hasattr(value, name) and name not in facts.skip and (only is None or name in only)
         }
 
-    def _opaque(self, value: Any, facts: Facts) -> Value:
+    def _opaque(self, value: Any, facts: ClassFacts) -> Value:
         try:
             data = pickle.dumps(value, protocol=5)
         except Exception as error:  # noqa: BLE001 - whatever a foreign __reduce__ raises is named, not hidden
@@ -557,7 +557,7 @@ def _plain(value: Any) -> Value:
     return value  # type: ignore[no-any-return]
 
 
-_WRITERS: dict[Kind, Callable[[Walk, Any, Facts], Value]] = {
+_WRITERS: dict[Kind, Callable[[Walk, Any, ClassFacts], Value]] = {
     Kind.LIST: Walk._list,
     Kind.TUPLE: Walk._tuple,
     Kind.SET: Walk._set,

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from unbroken.state.lookup import Facts
+from unbroken.state.lookup import ClassFacts
 from unbroken.state.nodes import Link, Object, Ref, class_name
 from unbroken.state.places import tables_of, visit
 from unbroken.state.snapshot import Snapshot
@@ -36,12 +36,12 @@ class Growth:
         self._types: dict[str, object] | None = None
         self._named: set[str] | None = None
 
-    def allows(self, facts: Facts) -> bool:
+    def allows(self, facts: ClassFacts) -> bool:
         """Whether an object of this class may be built at the present place, where the program has none."""
         return facts.grown is not None and (self.growing or not self._fixed)
 
     @contextmanager
-    def inside(self, facts: Facts, *, mine: bool) -> Generator[None]:
+    def inside(self, facts: ClassFacts, *, mine: bool) -> Generator[None]:
         """Plan what is in an object: in one of a grown class that is the program's own, nothing grows."""
         outer = self.growing, self._fixed
         if facts.grown:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from unbroken.capture.latecomers import MadeLaterWarning
+from unbroken.capture.made_later import MadeLaterWarning
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.capture.uncovered import UncoveredWarning
 from unbroken.engine.restore import Restored, restore

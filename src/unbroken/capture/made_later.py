@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from unbroken.capture.uncovered import KIND, SHOWN, UncoveredWarning
 from unbroken.state.graft import TRUSTED
-from unbroken.state.lookup import Facts, Kind, lookup
+from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import Class, Function, Method, Value, class_name
 from unbroken.state.places import visit
 from unbroken.state.planning.callables import VALUE_TYPES
@@ -51,7 +51,7 @@ class MadeLaterWarning(UncoveredWarning):
         )
 
 
-class Latecomers:
+class MadeLater:
     """Compares what captures meet with how the process began."""
 
     def __init__(self, policy: Policy) -> None:
@@ -116,7 +116,7 @@ class Latecomers:
         self._told.update(new)
         return list(new.values())
 
-    def _special(self, walk: Walk) -> Iterator[tuple[Any, Facts, str]]:
+    def _special(self, walk: Walk) -> Iterator[tuple[Any, ClassFacts, str]]:
         for value, tell in walk.places():
             facts = self._facts(type(value))
             if facts.structural or facts.remade:
@@ -148,7 +148,13 @@ class Latecomers:
                 yield Note(KIND, place, f"{MADE_LATER}{why}")
 
     def _obstacle(
-        self, place: str, value: Any, facts: Facts, around: str | None, late: dict[str, bool], named: set[str]
+        self,
+        place: str,
+        value: Any,
+        facts: ClassFacts,
+        around: str | None,
+        late: dict[str, bool],
+        named: set[str],
     ) -> str | None:
         """Return why a start could not build it: in words, or empty where it never can; None if it could."""
         if facts.kind is Kind.CODED:

@@ -245,7 +245,8 @@ def test_an_array_may_have_any_name(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (("--to", "w.bin"), "no known format"),
-        (("--to", "sb3-zip"), "which only the script has"),
+        (("--to", "sb3-zip"), "--to sb3-zip writes a file"),
+        (("--to", "model.zip"), "no model of Stable-Baselines3"),
         (("--to", "w.pt"), "There are: rng_states, training_state"),
         (("--to", "w.pt", "--component", "training_state"), "no tensors"),
         (("--to", "nowhere/w.npz", "--component", "training_state"), "The folder nowhere does not exist"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import zipfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ import numpy as np
 import typer
 
 from unbroken.adapters.rllib.names import reached
-from unbroken.cli import neutral, pretrained
+from unbroken.cli import neutral, pretrained, sb3_zip
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
+from unbroken.cli.placing import check_file, replace_file
 from unbroken.errors import ConfigError
 from unbroken.format.records import Commit
 from unbroken.inspection.roots import Roots
@@ -36,6 +36,8 @@ from unbroken.state.snapshot import Snapshot
 POLICY, TARGETS = "policy_weights", "target_weights"
 SHARDING = "sharding"
 """The component that only a run of `unbroken.dcp` has."""
+PLACES = {pretrained.NAME: "DIR", neutral.NAME: "DIR", sb3_zip.NAME: "FILE.zip"}
+"""The layouts that are named themselves, and what is to be named beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,16 @@ def export(
     run: Annotated[
         str, typer.Argument(help="A run (its newest checkpoint), RUN@STEP, or a step's directory.")
     ],
-    directory: Annotated[
-        str, typer.Argument(help="With --to hf-dir or neutral: the directory to write.")
+    place: Annotated[
+        str,
+        typer.Argument(help="With --to hf-dir or neutral: the directory to write. With sb3-zip: the file."),
     ] = "",
     *,
     to: Annotated[
-        str, typer.Option(help="The file: .pt, .npz or .json decides what is written. Or: hf-dir, neutral.")
+        str,
+        typer.Option(
+            help="The file: .pt, .npz, .json or .zip decides what is written. Or: hf-dir, neutral, sb3-zip."
+        ),
     ],
     component: Annotated[str, typer.Option(help="The component.")] = POLICY,
     force: Annotated[bool, typer.Option("--force", help="Replace what exists.")] = False,
@@ -100,28 +106,32 @@ def export(
     Without --component it is the weights: of a Stable-Baselines3 model what `model.policy` loads; of several
     ranks with weights of their own those of rank 0 (others: `--component policy_weights@rank1`). With
     `--to hf-dir DIR` it is a directory for `from_pretrained`: safetensors, and what was saved beside them. With
-    `--to neutral DIR` it is the policy, its statistics and the replay buffer for programs of any framework.
+    `--to neutral DIR` it is the policy, its statistics and the replay buffer for programs of any framework. With
+    `--to sb3-zip FILE`, or a name that ends in .zip, it is what `model.save()` of Stable-Baselines3 writes.
     """
-    models = to in (pretrained.NAME, neutral.NAME)
-    if models != bool(directory):
+    named = to in PLACES
+    if named != bool(place):
         raise ConfigError(
-            f"--to {to} writes {'a directory' if models else 'a file'}.",
-            hint=f"Write: unbroken export {quote(run)} --to {to} DIR"
-            if models
-            else f"Leave out {directory}.",
+            f"--to {to} writes {'a directory' if PLACES.get(to) == 'DIR' else 'a file'}.",
+            hint=f"Write: unbroken export {quote(run)} --to {to} {PLACES[to]}"
+            if named
+            else f"Leave out {place}.",
         )
-    if to == neutral.NAME:
+    zipped = to == sb3_zip.NAME or to.endswith(sb3_zip.SUFFIX)
+    if to == neutral.NAME or zipped:
         if component != POLICY:
+            whole = "all that SB3 keeps of a model" if zipped else "what other programs can use"
             raise ConfigError(
-                f"--to {to} takes from all components what other programs can use.",
+                f"--to {to} takes from all components {whole}.",
                 hint=f"Leave out --component {component}.",
             )
-        exported, lines = neutral.export_neutral(run_of(run), Path(directory), force=force)
+        exporting = sb3_zip.export_zip if zipped else neutral.export_neutral
+        exported, lines = exporting(run_of(run), Path(place or to), force=force)
         show(*lines, data=exported, json=json)
         return EXIT_OK
-    path = Path(directory or to)
+    path = Path(place or to)
     shard = pretrained.shard_bytes(shard_size)
-    write = None if models else writer_for(to)
+    write = None if named else writer_for(to)
     if write is None:
         if path.exists() and not force:
             raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
@@ -134,7 +144,7 @@ def export(
         written = pretrained.write_models(loaded.snapshot, loaded.own, path, shard=shard, force=force)
         result = _exported(checkpoint, component, path, to, written, written.bytes)
     else:
-        file = replace_file(path, write, loaded)
+        file = _named(replace_file(path, lambda beside: write(beside, loaded)), path)
         result = _exported(checkpoint, component, path, path.suffix[1:], file, path.stat().st_size)
     count = counted(result.entries, NOUNS.get(path.suffix, "tensor"))
     show(
@@ -206,52 +216,14 @@ def writer_for(to: str) -> Writer:
     Raises:
         ConfigError: none does.
     """
-    if to == "sb3-zip" or to.endswith(".zip"):
-        raise ConfigError(
-            "SB3's own .zip holds schedules and arguments as pickles, which only the script has.",
-            hint="Build the model there, fill it with unbroken.neutral.into_sb3 (--to neutral), and model.save it.",
-        )
     found = WRITERS.get(Path(to).suffix)
     if found is None:
-        raise ConfigError(f"{to} has no known format.", hint=f"The name ends in {', '.join(WRITERS)}.")
+        known = ", ".join([*WRITERS, sb3_zip.SUFFIX])
+        raise ConfigError(f"{to} has no known format.", hint=f"The name ends in {known}.")
     return found
 
 
-def check_file(path: Path, *, force: bool) -> None:
-    """Say in time whether a file can be written here.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"The folder {path.parent} does not exist.", hint="Make it first.")
-    if not os.path.lexists(path):
-        return
-    # Renaming over a pipe, a device or a link would put a file in its place, and lose where it led.
-    if path.is_symlink() or not path.is_file():
-        what = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "no plain file"
-        raise ConfigError(f"{path} is {what}, and is not replaced.", hint="Name a file.")
-    if not force:
-        raise ConfigError(f"{path} exists.", hint="Add --force to replace it.")
-
-
-def replace_file(path: Path, write: Writer, loaded: Loaded) -> Written:
-    """Write beside `path` and rename, so that an interrupted export leaves no half file.
-
-    Raises:
-        ConfigError: the system does not let it be written.
-    """
-    # A name of full length has no room for more letters.
-    beside = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        written = write(beside, loaded)
-        os.replace(beside, path)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror or error}.", hint="Make room, or name another place."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+def _named(written: Written, path: Path) -> Written:
     return Written(written.entries, tuple(line.replace("{path}", repr(str(path))) for line in written.load))
 
 

@@ -26,15 +26,16 @@ def initialized() -> Any:
     return dist if dist.is_available() and dist.is_initialized() else None
 
 
-def broadcaster(dist: Any, *, timeout: float = STEP_SECONDS) -> Callable[[bool], bool]:
-    """Return a function that gives on every rank what rank 0 has called it with.
+def any_rank(dist: Any, *, timeout: float = STEP_SECONDS) -> Callable[[bool], bool]:
+    """Return a function that says on every rank whether any of them has called it with yes: rank 0 for a save, each
+    for its end.
 
     Raises (the function): RankMissing where the others do not come within `timeout` seconds.
     """
-    ask, is_first = together(dist, timeout=timeout), dist.get_rank() == 0
+    ask = together(dist, timeout=timeout)
 
     def agree(wish: bool) -> bool:  # noqa: FBT001 - the contract of World.agree
-        return ask([wish and is_first])[0]
+        return ask([wish])[0]
 
     return agree
 

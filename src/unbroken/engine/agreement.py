@@ -42,7 +42,7 @@ class Agreement:
         agree = self._world.agree
         if agree is not None:
             mine = bool(wish) if self._world.is_coordinator else told
-            return (wish or "asked for by rank 0") if agree(mine) else ""
+            return (wish or "asked for by another rank") if agree(mine) else ""
         # What one rank alone wants, or has failed to do, the others know nothing of.
         due = self._schedule.due(step, episodes)
         if due:
@@ -51,7 +51,8 @@ class Agreement:
 
     def ends(self, *, told: bool) -> bool:
         """Return whether all ranks end after the save of this point, which every rank asks once it is to be made.
-        Rank 0's signal decides where they can agree, or that of any; else each heeds its own, and all have got one."""
+        Where they can agree the signal to any of them decides, or to rank 0 where only that one is heard; else each
+        heeds its own, and all have got one."""
         agree = self._world.agree
         return told if agree is None else agree(told)
 

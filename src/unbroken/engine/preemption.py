@@ -192,7 +192,7 @@ class Preemption:
         Raises:
             Fenced, ReplicasDiffer: another process has taken over, or the ranks are no longer one training.
         """
-        self.heard_from("rank 0")  # where this one of several was not told, that one was
+        self.heard_from("another rank")  # where this one of several was not told, that one was
         if not self.claim():
             return
         self._bound()

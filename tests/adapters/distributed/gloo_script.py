@@ -35,9 +35,22 @@ class Options:
     """Kill this process at the top of that step."""
     stop: int = -1
     """Stop this process (SIGSTOP) at the end of that step."""
+    told: int = -1
+    """Say that this step has come, and wait in it until a signal tells this process to end."""
     cold: str = ""
     """Part that is not brought back."""
     step_timeout: float = 20.0
+
+
+def at(step: int, options: Options, run: unbroken.Run) -> None:
+    """Do in this step what the options say."""
+    if step == options.die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == options.told:
+        sys.stdout.write("waits\n")
+        sys.stdout.flush()
+        while not run._running().preemption.told:
+            os.sched_yield()
 
 
 def main() -> None:
@@ -82,8 +95,7 @@ def main() -> None:
                     torch.manual_seed(me.rank)
                 elif options.cold == "vars":
                     run.vars.seen = 0.0
-            if step == options.die:
-                os.kill(os.getpid(), signal.SIGKILL)
+            at(step, options, run)
             inputs = torch.randn(8, 4, generator=generator)
             run.vars.seen += float(inputs.sum()) + random.random()
             optimizer.zero_grad()

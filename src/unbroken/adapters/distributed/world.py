@@ -1,7 +1,7 @@
 """The world of a process that trains under torch.distributed, or under any launcher that numbers its ranks.
 
-Where a process group exists, it is used for one thing: every rank hears from rank 0 whether to save at this
-point. All else goes through the store, where a rank that has stopped costs a timeout and not a hang.
+Where a process group exists, it is used for one thing: every rank hears whether to save at this point, since rank 0
+wants to or any of them was told to end. All else goes through the store, where a rank that has stopped costs a timeout and not a hang.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping
 
 from unbroken.adapters.distributed.launcher import rank_and_size
-from unbroken.capture.process_group import STEP_SECONDS, broadcaster, initialized
+from unbroken.capture.process_group import STEP_SECONDS, any_rank, initialized
 from unbroken.engine.world import REPLICATED, World
 
 
@@ -25,7 +25,8 @@ def world(
     """Return the world as this process sees it. To be called on every rank, at the same place.
 
     With an initialized process group of torch.distributed: its ranks, and saves at any moment that rank 0
-    chooses (one broadcast of a byte at each clean point, over a gloo group made here). Without one: what
+    chooses, or at which a signal has told any of them to end (one reduction of a byte at each clean point, over a gloo
+    group made here). Without one: what
     torchrun, MPI or SLURM's srun says, and saves at fixed steps. Without either: a process alone, as one is that a
     batch script of SLURM starts without srun, however many tasks it was given.
 
@@ -39,7 +40,7 @@ def world(
     if dist is not None:
         agree = None
         if dist.get_world_size() > 1:
-            agree = broadcaster(dist, timeout=step_timeout)
+            agree = any_rank(dist, timeout=step_timeout)
         return World(
             rank=dist.get_rank(),
             size=dist.get_world_size(),

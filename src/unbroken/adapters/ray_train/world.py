@@ -14,7 +14,7 @@ from typing import Any
 
 import ray.train
 
-from unbroken.capture.process_group import broadcaster, initialized
+from unbroken.capture.process_group import any_rank, initialized
 from unbroken.engine.schedule import Every
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError, RankMissing
@@ -82,7 +82,7 @@ def world(
     agree: Callable[[bool], bool] | None = None
     dist = initialized() if size > 1 else None
     if dist is not None and (dist.get_rank(), dist.get_world_size()) == (rank, size):
-        agree = broadcaster(dist, timeout=step_timeout)
+        agree = any_rank(dist, timeout=step_timeout)
     elif size > 1 and not _fixed(every):
         agree = in_time(_by_ray, seconds=step_timeout)
     return World(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,9 @@ def test_a_rank_that_stops_fails_the_save_in_time_and_the_next_one_works(
     root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
         for rank in range(2):
-            own = {"stop": key, "stop_number": 3} if rank == stopped else {"hurry": str(hurry)}
+            own: dict[str, Any] = (
+                {"stop": key, "stop_number": 3} if rank == stopped else {"hurry": str(hurry)}
+            )
             launch.start(root, rank, 2, goes_on=True, wait=True, keep_last=9, **own)
         launch.stopped(stopped)  # at step 10
         hurry.touch()

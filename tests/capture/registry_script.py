@@ -95,6 +95,8 @@ def sb3(root: Path, log: Path, method: str, kill_at: int) -> None:
     class Watch(BaseCallback):
         def _on_step(self) -> bool:
             if self.n_calls == kill_at:
+                session: Any = save._session
+                session._engine.wait()  # so that there is a checkpoint to go on from
                 os.kill(os.getpid(), signal.SIGKILL)
             seen = self.locals["new_obs"].tobytes() + self.locals["rewards"].tobytes()
             with log.open("a") as lines:

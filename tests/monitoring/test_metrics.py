@@ -65,7 +65,7 @@ def scraped(engine: CheckpointEngine) -> dict[str, float]:
     """Return what the endpoint says once all that is known so far was told."""
     monitor = monitor_of(engine)
     assert monitor._worker.finish(60)
-    with urllib.request.urlopen(monitor.url, timeout=10) as answer:
+    with urllib.request.urlopen(monitor.url, timeout=60) as answer:
         return samples(answer.read().decode())
 
 
@@ -78,7 +78,7 @@ def test_the_public_names_are_served_exactly_so_as_gauges_with_the_runs_name(roo
     with served(training, root) as engine:
         engine.resume()
         assert monitor_of(engine)._worker.finish(60)
-        with urllib.request.urlopen(monitor_of(engine).url, timeout=10) as answer:
+        with urllib.request.urlopen(monitor_of(engine).url, timeout=60) as answer:
             text = answer.read().decode()
     types = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
     assert {name for name in types if not name.startswith("unbroken_")} == SEED
@@ -258,7 +258,7 @@ def test_a_run_that_has_ended_says_so_and_its_endpoint_is_gone(root: Path, textf
     engine.close()
     assert samples(textfile.read_text())["unbroken_training"] == 0
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
 
 
 def test_a_run_that_was_killed_is_still_said_to_train(root: Path, textfile: Path) -> None:

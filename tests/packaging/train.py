@@ -29,7 +29,7 @@ class Kill(BaseCallback):
         self._at = calls
 
     def _on_step(self) -> bool:
-        if self.n_calls >= self._at and len(list(self._commits.glob("*/commits/*"))) > 1:
+        if self.n_calls >= self._at and len(list(self._commits.glob("*/commits/*.json"))) > 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 

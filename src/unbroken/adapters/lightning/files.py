@@ -93,7 +93,8 @@ def _put_back(
         name = names.get(key)
         vars(obj)[attribute] = paths.get(name, name) if isinstance(name, str) else ""
     if directory == _directory(obj):
-        _Unwritten(obj, {os.path.join(_directory(obj), file) for file in _files(obj) - before})
+        top = os.path.abspath(_directory(obj))  # a logger may have named it, by a path that is not
+        _Unwritten(obj, {os.path.join(top, file) for file in _files(obj) - before})
     else:
         _NotMine(obj)
 
@@ -162,7 +163,7 @@ def _directory(obj: ModelCheckpoint) -> str:
 def _files(obj: ModelCheckpoint) -> set[str]:
     """Return the files in the callback's directory; none if that is not on this machine's disks."""
     top = _directory(obj)
-    if not os.path.isabs(top):
+    if not top or "://" in top:
         return set()
     return {
         os.path.relpath(os.path.join(folder, file), top)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Trainer
 
-from unbroken.adapters.lightning import callbacks, files, fit_loop, loaders, results
+from unbroken.adapters.lightning import callbacks, files, fit_loop, loaders, loggers, results
 from unbroken.capture.frames import FrameCodec, frame_policy
 from unbroken.capture.source import policy_of_loaded
 from unbroken.state.nodes import Value
@@ -104,6 +104,7 @@ POLICY = Policy(
             f"{PYTORCH}.trainer.trainer:Trainer",
             f"{PYTORCH}.utilities.combined_loader:CombinedLoader",
             f"{PYTORCH}.utilities.combined_loader:_ModeIterator",
+            "unbroken.adapters.lightning.loggers:Loggers",
             f"{LOADER}:DataLoader",
             f"{LOADER}:_BaseDataLoaderIter",
         }
@@ -115,7 +116,7 @@ POLICY = Policy(
         f"{PYTORCH}.utilities.combined_loader:CombinedLoader": loaders.LOADERS,
         f"{PYTORCH}.utilities.combined_loader:_ModeIterator": loaders.LOADERS,
     },
-    captors=(trainer_rule, files.files_rule, callbacks.timer_rule),
+    captors=(trainer_rule, files.files_rule, callbacks.timer_rule, loggers.loggers_rule),
 )
 
 

@@ -20,6 +20,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from unbroken.adapters.lightning import files
 from unbroken.adapters.lightning.callbacks import callbacks_of
 from unbroken.adapters.lightning.fit_loop import FitLoop, Place
+from unbroken.adapters.lightning.loggers import Loggers
 from unbroken.adapters.lightning.ranks import Meeting, Signal
 from unbroken.adapters.lightning.source import FitSource, parts
 from unbroken.adapters.trackers.places import IN_USE
@@ -76,6 +77,8 @@ class Session:
         self._source: FitSource | None = None
         overridden = settings.overridden(os.environ)
         self._key = (os.path.abspath(overridden.root), overridden.job)
+        self._segment = _finished.get(self._key, 0)
+        self._loggers = Loggers(trainer, settings, segment=self._segment)
 
     def prepare(self) -> None:
         """Watch the environments before any data is fetched, and the signal before Lightning takes it."""
@@ -100,9 +103,11 @@ class Session:
         trainer = self._trainer
         self._set_up_validation()
         promises = self.watch()
-        self._source = source = FitSource(trainer, self._ours, promises)
+        self._source = source = FitSource(trainer, self._ours, promises, self._loggers)
         engine = self._engine(source)
+        self._loggers.tell(engine)
         report = engine.resume(step=trainer.global_step)
+        self._loggers.begun(report)
         self._running = engine
         place = Place(source.position["place"])
         wanted = trainer.max_steps
@@ -166,8 +171,7 @@ class Session:
 
     def _engine(self, source: FitSource) -> CheckpointEngine:
         world = self._meeting.world(self._trainer, self._signal.meet(self._meeting.sync_timeout))
-        segment = _finished.get(self._key, 0)
-        return CheckpointEngine(source, self._settings, segment=segment, world=world, finders=IN_USE)
+        return CheckpointEngine(source, self._settings, segment=self._segment, world=world, finders=IN_USE)
 
     def _live(self) -> CheckpointEngine:
         assert self._running is not None
@@ -182,6 +186,7 @@ class Session:
 
     def _leave(self) -> None:
         self._loop.remove()
+        self._loggers.release()
         self._watched.release()
         files.release(callbacks_of(self._trainer))
         self._running = None

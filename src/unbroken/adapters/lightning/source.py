@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 from unbroken.adapters.lightning.callbacks import callbacks_of, with_state
 from unbroken.adapters.lightning.fit_loop import Place
 from unbroken.adapters.lightning.loaders import LOADERS
+from unbroken.adapters.lightning.loggers import DIRECTORIES, Loggers
 from unbroken.adapters.lightning.policy import CALLBACKS, training_policy
 from unbroken.adapters.lightning.ranks import WEIGHTS, check_same_ranks, low_bits
 from unbroken.capture.frames import FrameCodec
@@ -42,10 +43,13 @@ SETTINGS = frozenset(
 class FitSource(GraftSource):
     """Source over a module and everything else that one `fit` changes."""
 
-    def __init__(self, trainer: Trainer, ours: Callback, promises: Mapping[str, Promise]) -> None:
+    def __init__(
+        self, trainer: Trainer, ours: Callback, promises: Mapping[str, Promise], loggers: Loggers
+    ) -> None:
         self.position: dict[str, Any] = {"place": Place.START.value, "ranks": trainer.world_size}
         """Where the loop stands; after a restore, where it stood."""
         self._trainer = trainer
+        self._loggers = loggers
         loop: Any = trainer.fit_loop
         self._frames = FrameCodec()
         policy = training_policy(trainer, self._frames)
@@ -125,6 +129,7 @@ class FitSource(GraftSource):
     def stand(self) -> None:
         """Hold on to the passes that the loaders are in. To be called at each batch."""
         loop: Any = self._trainer.fit_loop
+        self.position["loggers"] = self._loggers  # which a checkpoint of an earlier version does not tell of
         # Each epoch begins a new pass, and may load its data anew.
         self._live["passes"] = loop._data_fetcher.combined_loader._iterator
         validation = loop.epoch_loop.val_loop._combined_loader
@@ -142,6 +147,9 @@ class FitSource(GraftSource):
             "max_steps": trainer.max_steps,
             "max_epochs": trainer.max_epochs,
         }
+        directories = self._loggers.directories()
+        if directories:
+            known[DIRECTORIES] = directories
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         if groups:
             known["learning_rate"] = float(groups[0]["lr"])

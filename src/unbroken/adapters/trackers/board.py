@@ -24,17 +24,25 @@ class Board:
     """The writer of a training, one of `torch.utils.tensorboard` or of `tensorboardX`.
 
     `first` tells for a step of the run the first step that the writer is given from there on; without it these are the
-    same. `purges` is False where somebody else sees to it.
+    same. `void` is for who knows better from which step of the writer on all is void; None for nothing, in whatever
+    loop of a script. `purges` is False where somebody else sees to it.
     """
 
     kind = "tensorboard"
 
     def __init__(
-        self, writer: object, *, first: Callable[[int], int] | None = None, purges: bool = True
+        self,
+        writer: object,
+        *,
+        first: Callable[[int], int] | None = None,
+        void: Callable[[int], int | None] | None = None,
+        purges: bool = True,
     ) -> None:
         self._writer: Any = writer
         self._first: Callable[[int], int] = first or int
+        self._void = void
         self._purges = purges
+        self._voided: int | None = None
 
     @property
     def title(self) -> str:
@@ -52,25 +60,35 @@ class Board:
 
         Another loop of the same script counts from 0 again, in the same directory: that voids nothing.
         """
-        if not self._purges or segment:
+        if self._void is not None:
+            void = self._void(step)
+        else:
+            void = self._first(step) if self._purges and not segment else None
+        if void is None:
             return
         package = "tensorboardX.proto" if self._is_x else "tensorboard.compat.proto"
         events: Any = import_module(f"{package}.event_pb2")
         start = events.SessionLog(status=events.SessionLog.START)
-        void = self._first(step)
-        self._writer.file_writer.add_event(events.Event(step=void, session_log=start), step=void)
+        self._file.add_event(events.Event(step=void, session_log=start), step=void)
+        self._voided = void
 
     def began(self, where: str) -> None:
         """Do nothing: the script has said where it logs to."""
 
     @property
     def _is_x(self) -> bool:
-        return type(self._writer.file_writer).__module__.partition(".")[0] == "tensorboardX"
+        return type(self._file).__module__.partition(".")[0] == "tensorboardX"
+
+    @property
+    def _file(self) -> Any:
+        """A writer that was closed opens another file for what comes."""
+        opened = getattr(self._writer, "_get_file_writer", None)
+        return self._writer.file_writer if opened is None else opened()
 
     def restarted(self, line: str, *, step: int, lost: int | None) -> None:
         """Mark it at the step, and what it says as a text."""
         at = self._first(step)
-        if self._purges:  # which has voided the mark of that checkpoint, too
+        if self._voided is not None and self._voided <= at:  # the mark of that checkpoint, too
             self._writer.add_scalar(CHECKPOINT, step, at)
         self._writer.add_scalar(RESTART, step, at)
         if lost is not None:

@@ -25,13 +25,13 @@ JITTER = "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER"
 
 
 class MlflowRun:
-    """One run of MLflow by its id, on the server, or in the files, that the library is set to."""
+    """One run of MLflow by its id: `where` on the server, or in the files; else where the library is set to."""
 
     kind = "mlflow"
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, where: str | None = None) -> None:
         self.run_id = run_id
-        self._where: str | None = None
+        self._where = where
         self._made: Any = None
 
     @property
@@ -49,7 +49,8 @@ class MlflowRun:
         # A client whose server does not answer draws how long it waits from Python's global generator, which is a
         # training's. Unless the user has said how much, it draws nothing.
         os.environ.setdefault(JITTER, "0")
-        self._where = import_module("mlflow").get_tracking_uri()
+        if self._where is None:
+            self._where = import_module("mlflow").get_tracking_uri()
 
     def began(self, where: str) -> None:
         """Say in a tag where the checkpoints are."""

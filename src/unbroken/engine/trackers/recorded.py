@@ -23,6 +23,15 @@ def recorded(settings: Settings) -> dict[str, dict[str, str]]:
     Raises:
         StoreError: the store failed.
     """
+    return told(counters_of(settings))
+
+
+def counters_of(settings: Settings, *, segment: int | None = None) -> Mapping[str, Any]:
+    """Return the counters of that checkpoint; of a `segment`, of its newest one.
+
+    Raises:
+        StoreError: the store failed.
+    """
     if settings.resume == "never":
         return {}
     for root in (settings.root, settings.mirror):
@@ -33,8 +42,10 @@ def recorded(settings: Settings) -> dict[str, dict[str, str]]:
         except ConfigError:
             continue  # a run that is not there yet; what else may be wrong, the engine says
         for commit in repository.commits():
+            if segment is not None and commit.segment != segment:
+                continue
             try:
-                return told(repository.meta(commit).counters)
+                return repository.meta(commit).counters
             except (CorruptObject, ObjectMissing):
                 continue  # the engine tells of it
     return {}

@@ -1,0 +1,339 @@
+"""The loggers of a trainer: a training that is started again goes on in their curves, each step once.
+
+- `TensorBoardLogger` and `CSVLogger` begin a directory `version_<n>` at each start. A training that goes on is brought
+  back to that of its first start, before anything is logged, and before `ModelCheckpoint` asks where it is. In
+  TensorBoard's files all is marked as void that was logged after the checkpoint; a `metrics.csv` holds again what it held.
+- `WandbLogger` and `MLFlowLogger` have begun a run by then, before any callback is asked. The script says which
+  (`wandb_run`, `mlflow_run`); rows that a run holds already are left out.
+
+What is noted here is the newest step that a writer of TensorBoard was given, in whatever steps the script counts there:
+what has come after it may be void, and nothing before.
+
+Everything is done by attributes of the loggers and of their writers, which are gone when the training is over.
+
+Not promised: a second `fit` that logs to the directory, or to the run, of the first: there nothing is void and nothing
+left out, since its steps may begin anew. A row of step 0 that a process logged which was killed before its second
+checkpoint stays beside the new one: what a script logs before it trains stands at that step, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
+
+from unbroken.adapters.lightning.csv_file import HPARAMS, CsvFile, is_local
+from unbroken.adapters.trackers.board import Board, is_board
+from unbroken.adapters.trackers.mlflow import MlflowRun
+from unbroken.adapters.trackers.once import HeldByMlflow, HeldByWandb
+from unbroken.capture.class_rule import ClassRule
+from unbroken.capture.hooks import Hook
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import Settings
+from unbroken.engine.trackers.recorded import counters_of
+from unbroken.errors import UnbrokenError
+from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value
+
+if TYPE_CHECKING:
+    from unbroken.state.graft import Graft
+    from unbroken.state.walk import Walk
+
+DIRECTORIES = "log_directories"
+"""Counter that says where loggers wrote to."""
+FILES, NEWEST = "files", "newest"
+AXIS = "trainer/global_step"
+"""Under which `WandbLogger` gives the step."""
+MOST = 1000
+"""Steps of checkpoints that may wait to be marked."""
+
+
+class Loggers:
+    """The loggers of one `fit`, where this process is the one that logs; nothing elsewhere."""
+
+    def __init__(self, trainer: Trainer, settings: Settings, *, segment: int) -> None:
+        self._trainer: Any = trainer
+        self._segment = segment
+        self._loggers = _named(trainer) if trainer.is_global_zero else {}
+        self._hooks: list[Hook] = []
+        self._at: dict[int, int] = {}
+        """Step of a checkpoint -> the step under which Lightning logs at that point."""
+        self._restored = False
+        self._moved: set[str] = set()
+        """Those that were brought back to the directory of an earlier start."""
+        self.newest: dict[str, int] = {}
+        self.files: dict[str, CsvFile] = {}
+        self._shared = frozenset[str]()
+        """Directories that an earlier training of the script has logged to."""
+        if self._loggers:
+            self._settle(settings.overridden(os.environ))
+
+    def _settle(self, settings: Settings) -> None:
+        """Go on in the directories that the checkpoints name. Nothing was logged yet."""
+        known: Mapping[str, Mapping[str, Any]] = {}
+        with suppress(UnbrokenError):  # the resume says so
+            known = _recorded(settings, self._segment)
+            if self._segment:
+                before = _recorded(settings, self._segment - 1)
+                self._shared = frozenset(str(told.get("path")) for told in before.values())
+        for name, logger in self._loggers.items():
+            writer: Any = getattr(logger, "_experiment", None)
+            if isinstance(logger, TensorBoardLogger) and writer is not None:
+                move: Callable[[str], None] = partial(_reopen, writer)
+            elif isinstance(logger, CSVLogger) and writer is not None and is_local(writer):
+                self.files[name] = file = CsvFile(writer)
+                move = file.move
+            else:
+                continue
+            if _go_back(logger, known.get(name, {}), move):
+                self._moved.add(name)
+
+    def directories(self) -> dict[str, dict[str, Any]]:
+        """Return where they write to, for a checkpoint to tell."""
+        return {
+            name: {"path": os.path.abspath(logger.log_dir), "version": logger.version}
+            for name, logger in self._loggers.items()
+            if isinstance(logger, (TensorBoardLogger, CSVLogger))
+        }
+
+    def tell(self, engine: CheckpointEngine) -> None:
+        """Have checkpoints and restarts marked in those that nobody finds. To be called before the resume."""
+        for name, logger in self._loggers.items():
+            if isinstance(logger, TensorBoardLogger) and is_board(logger.experiment):
+                writer: Any = logger.experiment
+                self._watch(name, writer)
+                void = self._void_of(name, os.path.abspath(logger.log_dir))
+                engine.tell(Board(writer, first=self._shown_at, void=void))
+            elif isinstance(logger, MLFlowLogger) and logger.run_id is not None:
+                engine.tell(MlflowRun(logger.run_id, logger._tracking_uri))
+
+    def begun(self, report: ResumeReport) -> None:
+        """Log once what comes again."""
+        if not report.restored:
+            for name in self._moved & self.files.keys():
+                self.files[name].put_back(b"")  # of checkpoints from which nobody goes on
+            return
+        if self._segment:
+            return
+        for logger in self._loggers.values():
+            with suppress(Exception):  # whatever a library raises, it is logged twice then, and not less
+                if isinstance(logger, WandbLogger) and not logger._wandb_init.get("sync_tensorboard"):
+                    _OnceInWandb(logger).install(self._hooks)
+                elif isinstance(logger, MLFlowLogger) and logger.run_id is not None:
+                    _OnceInMlflow(logger).install(self._hooks)
+
+    def release(self) -> None:
+        """Take every hook away. May be called twice."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def stand(self) -> None:
+        """Note under which step Lightning logs where the training stands."""
+        self._at[self._trainer.global_step] = self._logged_at()
+        while len(self._at) > MOST:
+            del self._at[next(iter(self._at))]
+
+    def came_back(self, newest: Mapping[str, int], texts: Mapping[str, bytes]) -> None:
+        """Take what a checkpoint tells. Part of a restore.
+
+        Raises:
+            RestoreFailed: a file cannot be written.
+        """
+        self._restored = True
+        self.newest.update(newest)
+        for name, text in texts.items():
+            if name in self.files:
+                self.files[name].put_back(text)
+
+    def _logged_at(self) -> int:
+        return int(self._trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+    def _shown_at(self, step: int) -> int:
+        """Asked for the step of the start by the training, for others by the thread that leaves marks."""
+        return self._at.setdefault(step, self._logged_at()) if step not in self._at else self._at[step]
+
+    def _void_of(self, name: str, folder: str) -> Callable[[int], int | None]:
+        def void(step: int) -> int | None:
+            if not self._restored or folder in self._shared:
+                return None
+            return max(self._shown_at(step), self.newest.get(name, 0) + 1)
+
+        return void
+
+    def _watch(self, name: str, writer: Any) -> None:
+        """Note the newest step of what a writer of TensorBoard is given; of our own marks, which come late, none."""
+        self.newest.setdefault(name, 0)
+
+        def add_event(event: Any, step: Any = None, walltime: Any = None) -> Any:
+            ours = any(value.tag.startswith("unbroken/") for value in event.summary.value)
+            if step is not None and event.WhichOneof("what") == "summary" and not ours:
+                self.newest[name] = max(self.newest[name], int(step))
+            return hook.original(event, step, walltime)
+
+        hook = Hook(writer._get_file_writer(), "add_event", add_event, keeper=self)
+        hook.install()
+        self._hooks.append(hook)
+
+
+class LoggersCaptor:
+    """Captor of `Loggers`."""
+
+    def attributes(self, obj: Any) -> frozenset[str]:
+        return frozenset()
+
+    def capture(self, obj: Loggers, walk: Walk) -> dict[str, Value]:
+        if not walk.contents:
+            return {}
+        obj.stand()
+        newest: dict[str, Value] = dict(obj.newest)
+        files: dict[str, Value] = {name: _captured(file, walk) for name, file in obj.files.items()}
+        return {NEWEST: Dict(v=newest), FILES: Dict(v=files)}
+
+    def plan(self, extra: dict[str, Value], obj: Loggers, graft: Graft) -> None:
+        newest = {name: value for name, value in _fields(extra.get(NEWEST)).items() if isinstance(value, int)}
+        texts: dict[str, bytes] = {}
+        for name, file in _fields(extra.get(FILES)).items():
+            text = _fields(file).get("text")
+            if isinstance(text, Bytes):
+                texts[name] = graft.bytes_of(text.b, text.v).tobytes()
+        graft.write(obj.came_back, newest, texts)
+
+
+def _captured(file: CsvFile, walk: Walk) -> Value:
+    try:
+        file.read()
+    except OSError as error:
+        walk.note("not captured", f"{file.path} cannot be read: {error.strerror}")
+    # Without a copy: a text that grows becomes another one.
+    b = walk.adopt(np.frombuffer(file.text, np.uint8)) if len(file.text) > INLINE_BYTES else -1
+    text = Bytes(b=b, v=b"" if b >= 0 else file.text)
+    return Dict(v={"text": text, "columns": List(v=[*file.columns]), "digest": file.digest})
+
+
+class _OnceInWandb:
+    """Leaves out the rows that a run of W&B holds already."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+        self._held = HeldByWandb(logger.experiment, axis=AXIS)
+        self._hook = Hook(logger, "log_metrics", self._log, keeper=self)
+
+    def install(self, hooks: list[Hook]) -> None:
+        self._hook.install()
+        hooks.append(self._hook)
+
+    def _log(self, metrics: Mapping[str, Any], step: int | None = None) -> Any:
+        names = _prefixed(metrics, self._logger)
+        if step is None or not self._held.leaves_out({names[name]: v for name, v in metrics.items()}, step):
+            return self._hook.original(metrics, step)
+        return None
+
+
+class _OnceInMlflow:
+    """Leaves out the points that a run of MLflow holds already."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+        self._held = HeldByMlflow(logger.run_id, logger.experiment)
+        self._hook = Hook(logger, "log_metrics", self._log, keeper=self)
+
+    def install(self, hooks: list[Hook]) -> None:
+        self._hook.install()
+        hooks.append(self._hook)
+
+    def _log(self, metrics: Mapping[str, Any], step: int | None = None) -> Any:
+        names = {
+            k: re.sub("[^a-zA-Z0-9_/. -]+", "", name) for k, name in _prefixed(metrics, self._logger).items()
+        }
+        news = {k: value for k, value in metrics.items() if not self._held.leaves_out(names[k], step or 0)}
+        return self._hook.original(news, step) if news else None
+
+
+def _prefixed(metrics: Mapping[str, Any], logger: Any) -> dict[str, str]:
+    """Return the names under which a logger logs."""
+    prefix = f"{logger._prefix}{logger.LOGGER_JOIN_CHAR}" if logger._prefix else ""
+    return {name: prefix + name for name in metrics}
+
+
+def _named(trainer: Trainer) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    count: Counter[str] = Counter()
+    for logger in trainer.loggers:
+        name = type(logger).__qualname__
+        count[name] += 1
+        found[name if count[name] == 1 else f"{name}#{count[name]}"] = logger
+    return found
+
+
+def _recorded(settings: Settings, segment: int) -> dict[str, Mapping[str, Any]]:
+    told = counters_of(settings, segment=segment).get(DIRECTORIES)
+    if not isinstance(told, dict):
+        return {}
+    held = cast("dict[str, object]", told)
+    return {name: cast("dict[str, Any]", one) for name, one in held.items() if isinstance(one, dict)}
+
+
+def _go_back(logger: Any, told: Mapping[str, Any], move: Callable[[str], None]) -> bool:
+    """Let a logger write where it did at the first start, unless the script says where, or that is no more there.
+    Return whether it does."""
+    path, begun, version = told.get("path"), os.path.abspath(logger.log_dir), logger.version
+    if not isinstance(path, str) or path == begun or not os.path.isdir(path) or not _is_chosen(logger):
+        return False
+    logger._version = told.get("version")
+    if os.path.abspath(logger.log_dir) != path:  # another place, or another name
+        logger._version = version
+        return False
+    try:
+        move(logger.log_dir)
+    except OSError:
+        logger._version = version
+        return False
+    _discard(begun)
+    return True
+
+
+def _is_chosen(logger: Any) -> bool:
+    """Whether nobody has said a logger's version: it is the one after all others, or the number of a job of SLURM."""
+    version = logger.version
+    if not isinstance(version, int):
+        return False
+    found = (re.fullmatch(r"version_(\d+)", name) for name in os.listdir(logger.root_dir))
+    others = [int(match[1]) for match in found if match is not None and int(match[1]) != version]
+    return version in (max(others, default=-1) + 1, SLURMEnvironment.job_id())
+
+
+def _reopen(writer: Any, folder: str) -> None:
+    """Let a writer of TensorBoard go on in another directory. Whoever holds it writes there, too."""
+    writer.close()
+    for name in ("log_dir", "logdir"):
+        if name in vars(writer):
+            setattr(writer, name, folder)
+    writer._get_file_writer()
+
+
+def _discard(folder: str) -> None:
+    """Remove the directory that a logger has just begun, if nothing but what it begins with is in it."""
+    with suppress(OSError):
+        names = os.listdir(folder)
+        others = [name for name in names if name != HPARAMS]
+        if len(others) <= 1 and all(name.startswith("events.out.tfevents.") for name in others):
+            for name in names:
+                os.remove(os.path.join(folder, name))
+            os.rmdir(folder)
+
+
+def _fields(node: Value) -> dict[str, Value]:
+    return node.v if isinstance(node, Dict) and node.v is not None else {}
+
+
+loggers_rule = ClassRule(LoggersCaptor(), f"{__name__}:Loggers")

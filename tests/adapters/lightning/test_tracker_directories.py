@@ -1,0 +1,202 @@
+"""Which directory a logger of Lightning's goes on in, which of its steps are void, and what a tracker is not given twice."""
+
+from __future__ import annotations
+
+import csv
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lightning")
+
+import lightning
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from unbroken.adapters.lightning import session
+from unbroken.adapters.trackers.once import HeldByWandb
+from unbroken.capture.hooks import Hook
+from unbroken.lightning import CheckpointCallback
+
+from .fits import Bar, Cut, quiet
+from .test_tracker_loggers import rows, shown
+from .trainings import Regression, seed
+
+pytestmark = quiet
+BATCHES = 6
+
+
+class Logs(Regression):
+    """Logs each batch; with a `scale`, something of its own in other steps."""
+
+    scale = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        self.log("each", loss)
+        for logger in self.loggers:
+            if self.scale and isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_scalar("own", 1.0, self.global_step * self.scale)
+        return loss
+
+
+def fit(root: Path, *used: Any, cut: int | None = None, first: bool = True, scale: int = 0) -> Any:
+    """Train as a process does that has just started, or goes on to a further training."""
+    if first:
+        session._finished.clear()
+    seed()
+    ours = CheckpointCallback(root, job="job", every=4, keep_last=1000)
+    trainer = lightning.Trainer(
+        accelerator="cpu", logger=list(used), max_epochs=2, log_every_n_steps=1, enable_model_summary=False,
+        num_sanity_val_steps=0, callbacks=[ours, Bar(ours, cut)],
+    )  # fmt: skip
+    module = Logs()
+    module.scale = scale
+    with suppress(Cut):
+        trainer.fit(module)
+    return trainer
+
+
+def board(path: Path, **options: Any) -> TensorBoardLogger:
+    return TensorBoardLogger(path, name="board", **options)
+
+
+def table(path: Path, **options: Any) -> CSVLogger:
+    return CSVLogger(path, name="table", **options)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_second_training_of_a_script_keeps_a_directory_of_its_own(tmp_path: Path) -> None:
+    for cut in (5, None):
+        fit(tmp_path / "run", board(tmp_path), table(tmp_path))
+        fit(tmp_path / "run", board(tmp_path), table(tmp_path), cut=cut, first=False)
+    assert names(tmp_path / "board") == names(tmp_path / "table") == ["version_0", "version_1"]
+    for version in ("version_0", "version_1"):
+        assert shown(tmp_path / "board" / version)["each"] == list(range(2 * BATCHES))
+        steps = [
+            int(row["step"]) for row in rows(tmp_path / "table" / version / "metrics.csv") if row["each"]
+        ]
+        assert steps == list(range(2 * BATCHES))
+
+
+def test_a_directory_that_the_script_names_is_the_one(tmp_path: Path) -> None:
+    fit(tmp_path / "run", board(tmp_path, version="a"), table(tmp_path, version=7), cut=5)
+    fit(tmp_path / "run", board(tmp_path, version="b"), table(tmp_path, version=20))
+    assert names(tmp_path / "board") == ["a", "b"]
+    assert names(tmp_path / "table") == ["version_20", "version_7"]
+    assert shown(tmp_path / "board" / "b")["each"] == list(range(4, 2 * BATCHES))
+
+
+def test_a_logger_that_writes_elsewhere_now_begins_there(tmp_path: Path) -> None:
+    fit(tmp_path / "run", board(tmp_path / "one"), cut=5)
+    fit(tmp_path / "run", board(tmp_path / "two"))
+    assert names(tmp_path / "two" / "board") == ["version_0"]
+    assert shown(tmp_path / "two" / "board" / "version_0")["each"] == list(range(4, 2 * BATCHES))
+
+
+def test_nothing_that_was_logged_before_the_checkpoint_is_void_in_whatever_steps(tmp_path: Path) -> None:
+    fit(tmp_path / "run", board(tmp_path), cut=7, scale=32)
+    fit(tmp_path / "run", board(tmp_path), scale=32)
+    curves = shown(tmp_path / "board" / "version_0")
+    assert curves["own"] == [32 * step for step in range(2 * BATCHES)]
+    # Two ways of counting in one file: what the other one has voided too early would be lost.
+    assert sorted(set(curves["each"])) == list(range(2 * BATCHES))
+
+
+def test_whoever_holds_the_writer_writes_where_the_logger_does(tmp_path: Path) -> None:
+    fit(tmp_path / "run", board(tmp_path), cut=5)
+    again = board(tmp_path)
+    writer: Any = again.experiment
+    writer.add_text("script", "what it was called with")
+    fit(tmp_path / "run", again)
+    writer.add_scalar("after", 1.0, 99)
+    writer.close()
+    assert names(tmp_path / "board") == ["version_0"]
+    assert shown(tmp_path / "board" / "version_0")["after"] == [99]
+
+
+def test_what_a_script_logs_before_it_trains_stays(tmp_path: Path) -> None:
+    for cut in (2, None):  # before the second checkpoint
+        logger = board(tmp_path, version="one")
+        logger.log_hyperparams({"lr": 0.1}, {"score": 1.0})
+        fit(tmp_path / "run", logger, cut=cut)
+    assert shown(tmp_path / "board" / "one")["score"] == [0, 0]
+    assert shown(tmp_path / "board" / "one")["each"] == [0, *range(2 * BATCHES)]
+
+
+def test_what_a_model_checkpoint_has_written_is_written_again_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fit(tmp_path / "run", TensorBoardLogger("."), cut=7)
+    assert names(tmp_path / "lightning_logs" / "version_0" / "checkpoints") == ["epoch=0-step=6.ckpt"]
+    fit(tmp_path / "run", TensorBoardLogger("."))
+    assert names(tmp_path / "lightning_logs" / "version_0" / "checkpoints") == ["epoch=1-step=12.ckpt"]
+
+
+def test_no_hook_stays(tmp_path: Path) -> None:
+    for cut in (5, None):
+        used = board(tmp_path), table(tmp_path)
+        trainer = fit(tmp_path / "run", *used, cut=cut)
+        held = [*used, *(logger.experiment for logger in used)]
+        assert trainer.loggers == list(used)
+        assert not any(isinstance(value, Hook) for one in held for value in vars(one).values())
+
+
+def test_rows_of_a_new_header_come_back_in_it(tmp_path: Path) -> None:
+    class Late(Callback):
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        ) -> None:
+            if trainer.global_step > 5:
+                pl_module.log("late", 1.0)
+
+    for root, cuts in (("U", (None,)), ("R", (7, None))):
+        for cut in cuts:
+            session._finished.clear()
+            seed()
+            ours = CheckpointCallback(tmp_path / root / "run", job="job", every=4, keep_last=1000)
+            trainer: Any = lightning.Trainer(
+                accelerator="cpu", logger=table(tmp_path / root), max_epochs=2, log_every_n_steps=1,
+                enable_model_summary=False, enable_checkpointing=False, callbacks=[ours, Bar(ours, cut), Late()],
+            )  # fmt: skip
+            with suppress(Cut):
+                trainer.fit(Logs())
+    texts = [(tmp_path / root / "table" / "version_0" / "metrics.csv").read_bytes() for root in ("U", "R")]
+    assert texts[0] == texts[1]
+    assert "late" in next(csv.reader(texts[0].decode().splitlines()))
+
+
+class Run:
+    """A run of W&B as far as it is asked."""
+
+    def __init__(self, **summary: Any) -> None:
+        self.resumed, self.summary = True, summary
+
+
+@pytest.mark.parametrize(
+    ("rows", "logged"),
+    [
+        ([(8, 1.0), (9, 2.0), (10, 3.0), (9, 4.0)], [(10, 3.0), (9, 4.0)]),
+        # Of the newest step, a row that is not the one that stands there is another one.
+        ([(8, 1.0), (9, 7.0), (9, 2.0)], [(9, 7.0), (9, 2.0)]),
+        # The newest row counts epochs, and the others batches: nobody can tell, so they are logged.
+        ([(800, 1.0), (9, 2.0)], [(800, 1.0), (9, 2.0)]),
+    ],
+)
+def test_what_wandb_holds_is_left_out_until_something_is_new(
+    rows: list[tuple[int, float]], logged: list[tuple[int, float]]
+) -> None:
+    held = HeldByWandb(Run(axis=9, loss=2.0), axis="axis")
+    assert [(step, loss) for step, loss in rows if not held.leaves_out({"loss": loss}, step)] == logged
+
+
+def test_of_a_run_of_wandb_that_begins_nothing_is_left_out() -> None:
+    run = Run(axis=9)
+    run.resumed = False
+    assert not HeldByWandb(run, axis="axis").leaves_out({"loss": 1.0}, 3)

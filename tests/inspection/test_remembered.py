@@ -8,7 +8,7 @@ import pytest
 
 from tests.repo.states import meta, snapshot, tokens
 from unbroken.errors import InternalError, ObjectMissing
-from unbroken.inspection.remembered import ENTRY, LARGEST, SECONDS, Memory, Remembered
+from unbroken.inspection.remembered import ENTRY, LARGEST, SECONDS, SHORT, Memory, Remembered
 from unbroken.repo.repository import Repository
 from unbroken.store.memory import MemoryStore
 
@@ -19,10 +19,16 @@ class Counting(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.ranges: list[str] = []
 
     def get(self, key: str) -> bytes:
         self.asked.append(key)
         return super().get(key)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        data = super().get_range(key, offset, length)
+        self.ranges.append(key)
+        return data
 
 
 def written(store: MemoryStore, *steps: int, seed: int = 0) -> Repository:
@@ -104,6 +110,29 @@ def test_large_objects_and_those_that_change_are_not_kept() -> None:
         looking.get(key)
         looking.get(key)
         assert store.asked.count(key) == 2
+
+
+def test_the_ends_of_a_pack_are_kept_for_a_while_and_what_is_longer_is_not() -> None:
+    now = 100.0
+    store, memory = Counting(), Memory(clock=lambda: now)
+    store.put("packs/a.pack", bytes(range(256)) * 1_024)
+    store.put("other.pack", b"0123456789")
+    looking = Remembered(store, "place", memory)
+    for _ in range(2):
+        assert looking.get_range("packs/a.pack", 0, 4) == b"\0\1\2\3"
+        assert looking.get_range("packs/a.pack", 1, 4) == b"\1\2\3\4"
+        assert looking.get_range("packs/a.pack", 1, 3) == b"\1\2\3"
+    assert store.ranges == ["packs/a.pack"] * 3
+    for _ in range(2):
+        assert len(looking.get_range("packs/a.pack", 0, SHORT + 1)) == SHORT + 1
+        assert looking.get_range("other.pack", 2, 3) == b"234"
+    assert store.ranges == ["packs/a.pack"] * 3 + ["packs/a.pack", "other.pack"] * 2
+    store.put("packs/a.pack", b"damaged")
+    assert looking.get_range("packs/a.pack", 0, 4) == b"\0\1\2\3"
+    now += SECONDS + 1
+    assert looking.get_range("packs/a.pack", 0, 4) == b"dama"
+    with pytest.raises(ObjectMissing):
+        looking.get_range("packs/b.pack", 0, 4)
 
 
 def test_several_are_fetched_together_and_what_is_missing_is_left_out() -> None:

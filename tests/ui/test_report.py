@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.browser.runs import MARKUP, make_bare, make_damaged, make_markup
 from tests.cli.command import Answer, unbroken
 from tests.cli.test_doctor import begun
 from tests.engine.training import Training, engine_of, train
+from tests.repo.states import meta, snapshot
 from unbroken.cli import destination
 from unbroken.errors import ConfigError
 from unbroken.inspection.target import Target
@@ -259,3 +261,31 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
     assert answer.code == 2
     assert 'pip install "unbroken[report]"' in answer.err
     assert list(tmp_path.iterdir()) == []
+
+
+class Counting(MemoryStore):
+    """Counts how often each object was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: Counter[str] = Counter()
+
+    def get(self, key: str) -> bytes:
+        self.read[key] += 1
+        return super().get(key)
+
+    def size(self, key: str) -> int:
+        return len(super().get(key))
+
+
+def test_no_record_of_a_checkpoint_is_read_twice() -> None:
+    store = Counting()
+    repository = Repository.over(store, "run", create=True)
+    with repository.writer() as writer:
+        for step in (10, 20, 30):
+            writer.write(snapshot(b"%d" % step * 999, step=step), meta(step))
+    store.read.clear()
+    assert "step 30" in report(Target(repository, "run"), now=1_790_000_000.0)
+    there = [key for key in store.list() if key.startswith(("commits/", "steps/"))]
+    assert len(there) > 3
+    assert [store.read[key] for key in there] == [1] * len(there)

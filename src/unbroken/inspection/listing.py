@@ -12,6 +12,8 @@ from unbroken.errors import ConfigError, CorruptObject, UnbrokenError, Unsupport
 from unbroken.format.records import Commit
 from unbroken.inspection.target import open_run, runs_in
 from unbroken.repo.aside import known_aside
+from unbroken.repo.blobs import BlobIndex
+from unbroken.repo.reader import Reader
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import abandoned, saved_again
 from unbroken.repo.settled import ATTEMPTS
@@ -111,9 +113,11 @@ def listed(repository: Repository, some: Iterable[Commit], *, among: Sequence[Co
 def _one(
     repository: Repository, commit: Commit, *, abandoned: bool, saved_again: bool, apart: bool
 ) -> Listed:
-    problem = _problem(repository, commit)
+    # One for all of it: manifest and metadata are read once. No blob is, so the index need know none.
+    reader = Reader(repository.store, BlobIndex(repository.store), commit)
+    problem = _problem(reader, commit)
     try:
-        found = repository.meta(commit).fidelity
+        found = reader.meta.fidelity
     except (CorruptObject, UnsupportedFormat):
         found = {}  # said as its problem
     inexact = {
@@ -122,11 +126,11 @@ def _one(
     return Listed(commit, problem, abandoned, saved_again, inexact, len(found), apart)
 
 
-def _problem(repository: Repository, commit: Commit) -> str:
+def _problem(reader: Reader, commit: Commit) -> str:
     try:
-        repository.meta(commit)
-        for entry in repository.manifest(commit).documents.values():
-            repository.document(commit, entry.component)
+        _ = reader.meta
+        for entry in reader.manifest.documents.values():
+            reader.document(entry.component)
     except (CorruptObject, UnsupportedFormat) as error:
         return f"damaged: {error.message}"
     return "" if commit.good else "weights not finite"

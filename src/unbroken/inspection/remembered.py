@@ -1,14 +1,14 @@
 """A run's store for looking only: what never changes is kept in memory, and nothing can be written.
 
 Pages ask for the same records again and again, each of them a file or, in a bucket, a request. Most objects of a run never
-change once they are there: commit records, epochs, what lies beside a checkpoint, the indexes of packs. Those are kept, as
-long as the first epoch of the run, which is never deleted, is still the same one: a run that was deleted and begun anew
+change once they are there: commit records, epochs, what lies beside a checkpoint, packs. Those are kept, of packs
+the ends, which are looked at before each blob, as long as the first epoch of the run, which is never deleted, is still the same one: a run that was deleted and begun anew
 under its name has another.
 
 Invariants: whatever is asked of this store, the run is as it was; and memory holds at most `MOST` bytes of all runs, with
 their keys and what keeping each takes: so their number is bounded, too.
-Not promised: that damage which comes after an object was read is seen at once; what lies beside a checkpoint is read anew
-after `SECONDS`. `verify` reads past this.
+Not promised: that damage which comes after an object was read is seen at once; what lies beside a checkpoint, and the ends
+of packs, are read anew after `SECONDS`. `verify` reads past this.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from unbroken.errors import StoreError
 from unbroken.format import layout
 from unbroken.inspection.read_only import ReadOnly
+from unbroken.repo.repository import Repository
 from unbroken.store.base import ByteStore, SupportsLocalPath
 
 MOST = 64 << 20
@@ -34,6 +35,8 @@ ENTRY = 400
 """Bytes that keeping one takes beside its key and the object itself."""
 LARGEST = 1 << 20
 """A larger object is not kept."""
+SHORT = 64 << 10
+"""A longer part of a pack is not kept: it is no end of one."""
 SECONDS = 60.0
 """So long is kept what may be found damaged: all but commit records and epochs."""
 TOGETHER = 16
@@ -83,6 +86,11 @@ class Memory:
                 self._size -= _weight(name, gone)
 
 
+def remembering(repository: Repository, place: str, memory: Memory) -> Repository:
+    """Return the run at `place` for looking only."""
+    return Repository.over(Remembered(repository.store, place, memory), repository.job)
+
+
 def _weight(key: str, data: bytes) -> int:
     return ENTRY + len(key) + len(data)
 
@@ -112,6 +120,17 @@ class Remembered(ReadOnly):
         if found is None:
             found = self._inner.get(key)
             self._memory.keep(self._run, key, found)
+        return found
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """Return a part of the object."""
+        if length > SHORT or not key.startswith(f"{layout.PACKS}/"):
+            return self._inner.get_range(key, offset, length)
+        part = f"{key}?{offset}+{length}"
+        found = self._memory.get(self._run, part)
+        if found is None:
+            found = self._inner.get_range(key, offset, length)
+            self._memory.keep(self._run, part, found)
         return found
 
     def get_all(self, keys: Iterable[str]) -> None:

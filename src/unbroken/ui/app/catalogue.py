@@ -16,7 +16,7 @@ from pathlib import Path
 from unbroken.errors import ConfigError, StoreUnavailable
 from unbroken.format.layout import FORMAT
 from unbroken.inspection import bucket
-from unbroken.inspection.remembered import Memory, Remembered
+from unbroken.inspection.remembered import Memory, remembering
 from unbroken.inspection.target import open_run, runs_below
 from unbroken.repo.repository import Repository
 from unbroken.repo.roots import is_url, root_of
@@ -88,8 +88,7 @@ class Catalogue:
         Raises:
             UnbrokenError: it cannot be read.
         """
-        plain = open_run(run.where)
-        return Repository.over(Remembered(plain.store, run.where, self.memory), plain.job)
+        return remembering(open_run(run.where), run.where, self.memory)
 
     def _check_there(self) -> None:
         """Look whether the root is still there: a root that is gone is not one without runs.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from importlib import metadata
 
 from unbroken.errors import CorruptObject, ObjectMissing, UnsupportedFormat
 from unbroken.format.records import Commit
 from unbroken.inspection.makeup import makeup
 from unbroken.inspection.overview import RunOverview, overview_of
+from unbroken.inspection.remembered import Memory, remembering
 from unbroken.inspection.target import Target
 from unbroken.repo.repository import Repository
 from unbroken.report.quantity import moment, number
@@ -36,6 +38,8 @@ def report(target: Target, *, now: float) -> str:
     """
     template = templates().get_template("report.html")
     scripts = (plotly_js(), own_file("charts.js"), own_file("page.js"))
+    # Its parts ask for the same records, and in a bucket each is a request.
+    target = replace(target, repository=remembering(target.repository, target.where, Memory()))
     run = overview_of(target, now=now)
     return template.render(
         run=run,

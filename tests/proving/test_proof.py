@@ -31,11 +31,11 @@ class Witness:
 
 
 DAEMON = """
-sleeper = "import os, sys, time; os.setsid(); os.fork() and os._exit(0); " \\
-    "print(os.getpid(), file=open(sys.argv[1], 'a'), flush=True); time.sleep(600)"
+sleeper = "import os, sys, time; os.setsid(); child = os.fork(); " \\
+    "child and (print(child, file=open(sys.argv[1], 'a'), flush=True), os._exit(0)); time.sleep(600)"
 subprocess.run([sys.executable, "-c", sleeper, "pids"], check=True)
 """
-"""A process that leaves its parent and its session, as a daemon does; `pids` lists every one."""
+"""A process that leaves its parent and its session, as a daemon does; `pids` lists every one, as soon as it is there."""
 
 
 def alive(pid: int) -> bool:

@@ -205,8 +205,7 @@ class Run:
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
-        self._counters.episodes += episodes
-        self._counters.metrics.update({name: float(value) for name, value in metrics.items()})
+        self._counters.record(episodes, metrics)
 
     @property
     def episodes(self) -> int:
@@ -287,15 +286,7 @@ class Run:
     def _save_end(self, step: int) -> None:
         engine = self._running()
         assert self.report is not None
-        if self.report.finished and self.report.step == step:
-            return  # it was over when this process came
-        engine.save(
-            step,
-            reason="end of training",
-            position="end",
-            episodes=self._counters.episodes,
-            metrics=self._counters.metrics,
-        )
+        self._counters.save_end(engine, self.report, step)
 
 
 class _Loop:
@@ -314,8 +305,7 @@ class _Loop:
         return step
 
     def at_top(self, step: int) -> None:
-        counters = self._run._counters
-        self._run._running().step(step, episodes=counters.episodes, metrics=counters.metrics)
+        self._run._counters.save_if_due(self._run._running(), step)
 
     def is_over(self, step: int, total: int) -> bool:
         return step >= total or self._run._counters.stopped

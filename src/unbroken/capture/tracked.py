@@ -30,6 +30,10 @@ from unbroken.state.policy import Codec, Policy
 from unbroken.state.snapshot import Promise, Snapshot
 from unbroken.types import Fidelity
 
+if TYPE_CHECKING:
+    from unbroken.engine.engine import CheckpointEngine
+    from unbroken.engine.report import ResumeReport
+
 RESERVED = ("vars", "counters", "generators")
 _WEIGHTS = "policy_weights"
 
@@ -61,6 +65,30 @@ class Counters:
         self.episodes = 0
         self.metrics: dict[str, float] = {}
         self.stopped = False
+
+    def record(self, episodes: int, metrics: Mapping[str, float]) -> None:
+        """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
+        self.episodes += episodes
+        self.metrics.update({name: float(value) for name, value in metrics.items()})
+
+    def keep_numbers(self, reported: Mapping[str, Any]) -> None:
+        """Keep the numbers among what a framework is told for the next checkpoint."""
+        self.metrics.update(
+            (name, float(value)) for name, value in reported.items() if type(value) in (int, float)
+        )
+
+    def save_if_due(self, engine: CheckpointEngine, step: int) -> bool:
+        """Tell that the training is at a clean point; save if it is time. Return whether it was."""
+        return engine.step(step, episodes=self.episodes, metrics=self.metrics)
+
+    def save_end(self, engine: CheckpointEngine, report: ResumeReport, step: int) -> bool:
+        """Commit the end of a loop, unless it was over when this process came. Return whether it was not."""
+        if report.finished and report.step == step:
+            return False
+        engine.save(
+            step, reason="end of training", position="end", episodes=self.episodes, metrics=self.metrics
+        )
+        return True
 
 
 class Tracked:

@@ -5,7 +5,8 @@ Knows an engine's way through a training and nothing of what is trained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Protocol
 
 from unbroken.errors import ConfigError
@@ -29,6 +30,41 @@ class SteppedLoop(Protocol):
     def end(self, step: int) -> None:
         """Commit the end and give the run back."""
         ...
+
+
+class FramedLoop:
+    """The loop of a run, which begins in the frame where its steps were asked for. `begin` gets that frame and the
+    total; if it raises, it gets them once more."""
+
+    def __init__(
+        self,
+        frame: FrameType,
+        *,
+        begin: Callable[[FrameType, int], int],
+        at_top: Callable[[int], None],
+        end: Callable[[int], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._frame: FrameType | None = frame
+        self._begin = begin
+        self._at_top = at_top
+        self._end = end
+        self._stopped = stopped
+
+    def begin(self, total: int) -> int:
+        assert self._frame is not None
+        step = self._begin(self._frame, total)
+        self._frame = None  # it holds all that the script has
+        return step
+
+    def at_top(self, step: int) -> None:
+        self._at_top(step)
+
+    def is_over(self, step: int, total: int) -> bool:
+        return step >= total or self._stopped()
+
+    def end(self, step: int) -> None:
+        self._end(step)
 
 
 class Steps(Iterator[int]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from unbroken.errors import CorruptObject, StoreDenied
+from unbroken.errors import ConfigError, CorruptObject, StoreDenied
 from unbroken.format.pointer import FILE, Pointer
 from unbroken.format.records import Commit
 from unbroken.repo.seal import seal, unseal
@@ -58,3 +58,18 @@ def read(directory: str | os.PathLike[str]) -> Pointer | None:
         # Not the usual advice: who verifies a run sees none of its pointers.
         problem = f"{path} is damaged, so it cannot be told which checkpoint it means: {error.message}"
         raise CorruptObject(problem, hint=_HINT, key=FILE, digest=error.digest) from error
+
+
+def required(directory: str | os.PathLike[str], *, framework: str, hint: str) -> Pointer:
+    """Return the pointer in a directory that a framework gives back as a checkpoint.
+
+    Raises:
+        ConfigError: there is none: the checkpoint was written by something else.
+        CorruptObject, StoreDenied, UnsupportedFormat: as `read` does.
+    """
+    found = read(directory)
+    if found is None:
+        raise ConfigError(
+            f"{directory} holds no {FILE}, so {framework}'s checkpoint is none of this package's.", hint=hint
+        )
+    return found

@@ -31,7 +31,7 @@ from unbroken.adapters.dcp.rank_state import (
     world_size,
 )
 from unbroken.adapters.dcp.sharding import COMPONENT, Place
-from unbroken.adapters.dcp.steps import step_of
+from unbroken.adapters.dcp.steps import is_step, step_of
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, CorruptObject, NoUsableCheckpoint, Untrusted
 from unbroken.format.document import Document
@@ -245,11 +245,7 @@ class StorageReader(_StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether this is a step."""
-        try:
-            step_of(checkpoint_id)
-        except ConfigError:
-            return False
-        return True
+        return is_step(checkpoint_id)
 
     def _checkpoint(self) -> _Opened:
         if self._opened is None:

@@ -26,3 +26,12 @@ def step_of(given: object) -> int:
             hint="Give the step as a whole number; where the run lies is said by the root.",
         )
     return given
+
+
+def is_step(given: object) -> bool:
+    """Return whether an argument means a step."""
+    try:
+        step_of(given)
+    except ConfigError:
+        return False
+    return True

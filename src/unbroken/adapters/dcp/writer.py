@@ -30,7 +30,7 @@ from torch.futures import Future
 
 from unbroken.adapters.dcp import holding, sharding, shards
 from unbroken.adapters.dcp.sharding import Place
-from unbroken.adapters.dcp.steps import step_of
+from unbroken.adapters.dcp.steps import is_step, step_of
 from unbroken.adapters.dcp.ticket import Ticket, check_usable, ticket_of
 from unbroken.engine.fingerprint import fingerprint, versions
 from unbroken.engine.options import STORING, StoringOptions, settings_of, takes_settings
@@ -192,11 +192,7 @@ class StorageWriter(_StorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether this is a step."""
-        try:
-            step_of(checkpoint_id)
-        except ConfigError:
-            return False
-        return True
+        return is_step(checkpoint_id)
 
     def _step(self) -> Step:
         if self.step is None:

@@ -37,13 +37,9 @@ def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
         ConfigError: there is none: the checkpoint was written by something else.
         CorruptObject: it is damaged.
     """
-    found = pointers.read(directory)
-    if found is None:
-        raise ConfigError(
-            f"{directory} holds no {FILE}, so Ray Train's checkpoint is none of this package's.",
-            hint="Load it by the code that has written it.",
-        )
-    return found
+    return pointers.required(
+        directory, framework="Ray Train", hint="Load it by the code that has written it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
-from unbroken.engine.steps import Steps
+from unbroken.engine.steps import FramedLoop, Steps
 from unbroken.engine.world import REPLICATED, SYNC_SECONDS, World
 from unbroken.errors import ConfigError, RunBusy
 from unbroken.repo.roots import is_url
@@ -187,7 +187,11 @@ class TrainRun:
             raise ConfigError(
                 "A training function has one loop.", hint="Put both loops into one, over ckpt.steps()."
             )
-        return Steps(_Loop(self, sys._getframe(1)), total)
+        loop = FramedLoop(
+            sys._getframe(1), begin=self._begin, at_top=self._at_top, end=self._end,
+            stopped=lambda: self._counters.stopped,
+        )  # fmt: skip
+        return Steps(loop, total)
 
     def report(self, metrics: Mapping[str, Any], **facts: object) -> None:
         """Report to Ray Train: the metrics, and by rank 0 a pointer to a checkpoint that is new and durable.
@@ -201,15 +205,12 @@ class TrainRun:
         self._running()
         self._status.update(checked(facts))
         self._note()
-        self._counters.metrics.update(
-            (name, float(value)) for name, value in metrics.items() if type(value) in (int, float)
-        )
+        self._counters.keep_numbers(metrics)
         self._tell(metrics)
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
-        self._counters.episodes += episodes
-        self._counters.metrics.update({name: float(value) for name, value in metrics.items()})
+        self._counters.record(episodes, metrics)
 
     @property
     def episodes(self) -> int:
@@ -296,8 +297,7 @@ class TrainRun:
             self._tracked.notes.update(self._status)  # of several, the one that commits makes the list
 
     def _at_top(self, step: int) -> None:
-        counters = self._counters
-        if self._running().step(step, episodes=counters.episodes, metrics=counters.metrics):
+        if self._counters.save_if_due(self._running(), step):
             self._ray.is_behind = True
 
     def _tell(self, metrics: Mapping[str, Any]) -> None:
@@ -311,36 +311,8 @@ class TrainRun:
     def _end(self, step: int) -> None:
         engine = self._running()
         assert self.resumed is not None
-        if not (self.resumed.finished and self.resumed.step == step):
-            engine.save(
-                step,
-                reason="end of training",
-                position="end",
-                episodes=self._counters.episodes,
-                metrics=self._counters.metrics,
-            )
+        if self._counters.save_end(engine, self.resumed, step):
             self._ray.is_behind = True
         # Also where the end was there already: every worker reports equally often, whatever Ray knows.
         self._tell(self._counters.metrics if self._last is None else self._last)
         self.close()
-
-
-class _Loop:
-    def __init__(self, run: TrainRun, frame: FrameType) -> None:
-        self._run = run
-        self._frame: FrameType | None = frame
-
-    def begin(self, total: int) -> int:
-        assert self._frame is not None
-        step = self._run._begin(self._frame, total)
-        self._frame = None
-        return step
-
-    def at_top(self, step: int) -> None:
-        self._run._at_top(step)
-
-    def is_over(self, step: int, total: int) -> bool:
-        return step >= total or self._run._counters.stopped
-
-    def end(self, step: int) -> None:
-        self._run._end(step)

@@ -28,7 +28,7 @@ from unbroken.capture.tracked import Tracked
 from unbroken.capture.untracked import warn_of_untracked
 from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.steps import Steps
+from unbroken.engine.steps import FramedLoop, Steps
 from unbroken.errors import ConfigError
 from unbroken.format.pointer import Pointer
 from unbroken.format.records import Commit
@@ -133,7 +133,11 @@ class TrialRun:
         """
         if self.resumed is not None:
             raise ConfigError("A trial has one loop.", hint="Put both loops into one, over run.steps().")
-        return Steps(_Loop(self, sys._getframe(1)), total)
+        loop = FramedLoop(
+            sys._getframe(1), begin=self._begin, at_top=self._at_top, end=self._end,
+            stopped=lambda: self._counters.stopped,
+        )  # fmt: skip
+        return Steps(loop, total)
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Report to Tune: the metrics, and a pointer to the newest checkpoint that is durable.
@@ -141,9 +145,7 @@ class TrialRun:
         Numbers among the metrics go with the next checkpoint, for `best`. A save that failed in the background
         is raised by the next step.
         """
-        self._counters.metrics.update(
-            (name, float(value)) for name, value in metrics.items() if type(value) in (int, float)
-        )
+        self._counters.keep_numbers(metrics)
         self._silent = False
         commit = self._to_tell()
         try:
@@ -175,8 +177,7 @@ class TrialRun:
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
-        self._counters.episodes += episodes
-        self._counters.metrics.update({name: float(value) for name, value in metrics.items()})
+        self._counters.record(episodes, metrics)
 
     @property
     def episodes(self) -> int:
@@ -207,46 +208,17 @@ class TrialRun:
         return self.resumed.step
 
     def _at_top(self, step: int) -> None:
-        counters = self._counters
-        saved = self._trial.engine.step(step, episodes=counters.episodes, metrics=counters.metrics)
+        saved = self._counters.save_if_due(self._trial.engine, step)
         self._behind = self._behind or saved
 
     def _end(self, step: int) -> None:
         assert self.resumed is not None
-        if not (self.resumed.finished and self.resumed.step == step):
-            self._trial.engine.save(
-                step,
-                reason="end of training",
-                position="end",
-                episodes=self._counters.episodes,
-                metrics=self._counters.metrics,
-            )
+        if self._counters.save_end(self._trial.engine, self.resumed, step):
             self._behind = True
         if self._silent and self._counters.metrics:
             # The trial was over, and Tune's record did not know: it has to hear of a metric once more.
             self.report(self._counters.metrics)
         self.close()
-
-
-class _Loop:
-    def __init__(self, run: TrialRun, frame: FrameType) -> None:
-        self._run = run
-        self._frame: FrameType | None = frame
-
-    def begin(self, total: int) -> int:
-        assert self._frame is not None
-        step = self._run._begin(self._frame, total)
-        self._frame = None
-        return step
-
-    def at_top(self, step: int) -> None:
-        self._run._at_top(step)
-
-    def is_over(self, step: int, total: int) -> bool:
-        return step >= total or self._run._counters.stopped
-
-    def end(self, step: int) -> None:
-        self._run._end(step)
 
 
 def _given() -> Pointer | None:

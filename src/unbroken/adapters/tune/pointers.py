@@ -12,8 +12,8 @@ import os
 import time
 from contextlib import suppress
 
-from unbroken.errors import ConfigError, StoreError
-from unbroken.format.pointer import FILE, Pointer
+from unbroken.errors import StoreError
+from unbroken.format.pointer import Pointer
 from unbroken.format.records import Commit
 from unbroken.repo import pins, pointers
 from unbroken.repo.repository import Repository
@@ -27,13 +27,11 @@ def read_pointer(directory: str | os.PathLike[str]) -> Pointer:
         ConfigError: there is none: the checkpoint was written by something else.
         CorruptObject: it is damaged.
     """
-    found = pointers.read(directory)
-    if found is None:
-        raise ConfigError(
-            f"{directory} holds no {FILE}, so Tune's checkpoint is none of this package's.",
-            hint="Start the trial without it, or load it by the code that has written it.",
-        )
-    return found
+    return pointers.required(
+        directory,
+        framework="Tune",
+        hint="Start the trial without it, or load it by the code that has written it.",
+    )
 
 
 _SLACK = 60.0

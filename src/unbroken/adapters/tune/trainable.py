@@ -88,9 +88,7 @@ class Trainable(tune.Trainable):
 
     def record(self, *, episodes: int = 0, **metrics: float) -> None:
         """Count finished episodes and keep the latest value of each metric for the next checkpoint."""
-        counters = self._objects().counters
-        counters.episodes += episodes
-        counters.metrics.update({name: float(value) for name, value in metrics.items()})
+        self._objects().counters.record(episodes, metrics)
 
     def train(self) -> Any:
         """Run one iteration, and save after it if it is time. Tune calls this.
@@ -103,8 +101,7 @@ class Trainable(tune.Trainable):
         result = super().train()  # type: ignore[no-untyped-call]
         self._clean = True
         self._steps += 1
-        counters = self._objects().counters
-        trial.engine.step(self._steps, episodes=counters.episodes, metrics=counters.metrics)
+        self._objects().counters.save_if_due(trial.engine, self._steps)
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

@@ -18,7 +18,7 @@ from unbroken.engine.keeping import Holds, Keeping
 from unbroken.errors import CorruptObject, RankMissing, StoreError, StoreFull
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
-from unbroken.repo.making_room import MakesRoom
+from unbroken.repo.making_room import RECORDS, MakesRoom
 from unbroken.repo.pressure import Relief, plan_relief
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.snapshot import Snapshot
@@ -116,16 +116,17 @@ def _relief(writer: Writes, keeping: Keeping, snapshot: Snapshot, missing: int) 
 
 def _in_vain(error: StoreFull | RankMissing, needed: int, free: int | None, relief: Relief) -> StoreFull:
     """Return what is raised where nothing was deleted, since it would not have been enough."""
+    # What the hint asks for includes the records that the next start writes before its first save.
     facts = _facts(needed, free)
     if not relief.freed:
         return StoreFull(
             f"{_of(error)} {facts}, and no older checkpoint can go for it.",
-            hint=f"Free {relief.missing:,} bytes there, then start again.",
+            hint=f"Free {relief.missing + RECORDS:,} bytes there, then start again.",
         )
     return StoreFull(
         f"{_of(error)} {facts}. All older checkpoints that may go would give {relief.freed:,}, so they stay.",
-        hint=f"Free {relief.missing - relief.freed:,} bytes there, then start again: with these, and without those"
-        f" checkpoints, it is saved. With {relief.missing:,} they stay.",
+        hint=f"Free {relief.missing - relief.freed + RECORDS:,} bytes there, then start again: with these, and without"
+        f" those checkpoints, it is saved. With {relief.missing + RECORDS:,} they stay.",
     )
 
 
@@ -134,7 +135,7 @@ def _still_full(error: StoreFull, needed: int, free: int | None, gone: Iterable[
     missing = needed if free is None or free >= needed else needed - free
     return StoreFull(
         f"{_of(error)} {_facts(needed, free)}, although {_named(gone)} went for it.",
-        hint=f"Free {missing:,} bytes there, then start again.",
+        hint=f"Free {missing + RECORDS:,} bytes there, then start again.",
         key=error.key,
     )
 

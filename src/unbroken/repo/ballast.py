@@ -81,6 +81,11 @@ def lighten(store: ByteStore) -> bool:
     return size > 0
 
 
+def lacking(store: ByteStore) -> int:
+    """Return how many bytes of it are not there, and will be taken as soon as there is room."""
+    return max(0, SIZE - _size(store)) if isinstance(store, SupportsLocalPath) else 0
+
+
 def spending(store: ByteStore, action: Callable[[], T]) -> T:
     """Carry out what writes small records, and may be repeated: as long as no room is left, in that of the ballast.
 

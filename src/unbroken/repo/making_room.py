@@ -40,6 +40,9 @@ from unbroken.types import Digest, Sequence
 BLOCK = 4096
 """Bytes of which a file takes whole multiples: no common file system has larger ones."""
 
+RECORDS = 8 * BLOCK
+"""Bytes of what comes beside a checkpoint: its commit, the record of its save, hints, new directories. A start writes less."""
+
 BULK_BYTES = 64 << 20
 """A save that writes more is over sooner if only what shrinks to a half is compressed. Below, the bytes
 matter more: a disk waits for its sync longer than for them."""
@@ -108,8 +111,7 @@ class MakesRoom(ABC):
                 _blocks(sum(memoryview(piece).nbytes for piece in pieces(data))) for _, data in objects
             )
         ranks = 1 if self._coordinator is None else self._coordinator.size
-        # Beside them: records of the commit and of the save, hints, new directories, and the ballast.
-        return size * ranks + ballast.SIZE
+        return size * ranks + RECORDS + ballast.lacking(self._store)
 
     def weigher(self) -> Callable[[RetentionPlan], int]:
         """Return what says how many bytes a plan gives, of what the run holds now; compaction included.

@@ -31,6 +31,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.adapters.sb3 import trainings
 from unbroken.adapters.sb3.source import TrainingSource
+from unbroken.adapters.sb3.zip_file import place_of_model, read_model
+from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
 from unbroken.state.snapshot import Snapshot
 
@@ -261,6 +263,7 @@ def test_a_rate_that_ran_below_zero_can_be_built_with(tmp_path: Path) -> None:
     training = Training(tmp_path, model, 100, 40)  # the last rollout leads past the end
     assert model.policy.optimizer.param_groups[0]["lr"] < 0
     _, exported = training.files(model.num_timesteps)
+    assert "0.0 stands for it, and what it gave last is -" in training.export().out
     assert loaded(model, exported).lr_schedule(1.0) == 0.0
 
 
@@ -274,6 +277,17 @@ def test_schedules_of_sb3_are_kept(tmp_path: Path) -> None:
         assert exported.lr_schedule(progress) == own.lr_schedule(progress) == model.lr_schedule(progress)
         assert exported.clip_range(progress) == own.clip_range(progress) == function(progress)
     assert not {"learning_rate", "clip_range"} & {one["what"] for one in training.export().json["left"]}
+
+
+def test_the_schedule_of_the_zoo_is_kept(tmp_path: Path) -> None:
+    zoo = pytest.importorskip("rl_zoo3.utils")
+    model = trainings.ppo(learning_rate=zoo.linear_schedule(1e-3), clip_range=zoo.linear_schedule("0.2"))
+    training = Training(tmp_path, model, 64, 40)
+    for step in (0, 64):
+        own, exported = (load_from_zip_file(file, device="cpu")[0] for file in training.files(step))
+        assert own is not None
+        assert exported is not None
+        assert {key for key in own if not same(own[key], exported[key])} <= OF_A_START
 
 
 class OwnPPO(PPO):
@@ -347,6 +361,19 @@ def test_all_is_found_in_a_process_that_has_imported_nothing(tmp_path: Path) -> 
     assert "To load: stable_baselines3.A2C.load('model.zip')" in done.stdout
     own = tmp_path / f"own-{training.model.num_timesteps}.zip"
     assert same(*(load_from_zip_file(file, device="cpu")[1] for file in (tmp_path / "model.zip", own)))
+
+
+def test_what_was_trained_on_a_device_that_is_not_here_is_read(tmp_path: Path) -> None:
+    training = Training(tmp_path, MODELS["ars"](), 1, 99)
+    repository = Repository.open(tmp_path / "run", "rl_model")
+    saved = repository.load(repository.commits()[0])
+    model: Any = saved.components["training_state"].roots["model"]
+    tensor = model.a["weights"].v.v
+    assert "device" not in tensor
+    tensor["device"] = "cuda:99"
+    weights = read_model(saved, place_of_model(saved), {}).data["weights"]
+    assert str(weights.device) == "cpu"
+    assert torch.equal(weights, training.model.weights)
 
 
 @pytest.mark.parametrize("package", ["stable_baselines3", "sb3_contrib"])

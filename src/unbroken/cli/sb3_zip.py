@@ -212,9 +212,10 @@ def _left(model: Model, snapshot: Snapshot, names: set[str]) -> list[Left]:
     found = [
         Left(
             what=name,
-            why=f"it is a function of the script, {function}; its last value, {_last_value(model, name)}, stands for it",
+            why=f"it is a function of the script, {one.function}; {one.constant} stands for it,"
+            f" and what it gave last is {one.last}",
         )
-        for name, function in model.replaced.items()
+        for name, one in model.replaced.items()
         if name != "lr_schedule"
     ]
     found += [Left(what=name, why=why) for name, why in model.unknown.items()]
@@ -233,11 +234,6 @@ def _left(model: Model, snapshot: Snapshot, names: set[str]) -> list[Left]:
         )
     )
     return found
-
-
-def _last_value(model: Model, name: str) -> float:
-    held = model.data[name]
-    return float(held if isinstance(held, (int, float)) else held(1.0))
 
 
 def _normalizes(snapshot: Snapshot) -> bool:

@@ -47,12 +47,25 @@ _CLASSES = (
 )
 """Whose classes a file may name."""
 _UTILS = "stable_baselines3.common.utils"
+_OF_THE_ZOO = "rl_zoo3.utils:SimpleLinearSchedule"
+"""What RL Zoo's `lin_0.001` becomes; like SB3's own schedules it is a number and nothing of the user's."""
 _ROOT, _KNOWN = "<zip>", "<known>"
 _ALGORITHM = {"policy", "policy_class", "num_timesteps", "observation_space"}
 """What every algorithm of SB3 holds: one of the user's own class too, which is then told by its name."""
 _SAVE = "Call model.save() in the script: started again, it has the state of the newest checkpoint."
 _OF_A_START = ("start_time", "tensorboard_log")
 """Attributes that SB3 keeps and a checkpoint does not: they belong to each start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A function of the script, and what stands for it."""
+
+    function: str
+    last: float
+    """What it gave last."""
+    constant: float
+    """What the file has: the same, but nothing below zero, with which no optimizer is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +79,8 @@ class Model:
     """Attributes whose `state_dict` is kept."""
     variables: tuple[str, ...]
     """Attributes that are kept as tensors."""
-    replaced: dict[str, str] = field(default_factory=dict[str, str])
-    """Schedule -> the function of the script that its last value stands for."""
+    replaced: dict[str, Replaced] = field(default_factory=dict[str, "Replaced"])
+    """The schedules that are functions of the script."""
     unknown: dict[str, str] = field(default_factory=dict[str, str])
     """Attribute of the user's own -> why it is not there."""
     absent: tuple[str, ...] = _OF_A_START
@@ -204,11 +217,13 @@ def _names_of(cls: type) -> frozenset[str]:
 
 def _schedules(
     saved: Snapshot, entries: Mapping[str, Value], last: Mapping[str, float]
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, Replaced]]:
     """Return what stands for the schedules that are functions, and which of them are the script's."""
     from stable_baselines3.common.utils import FloatSchedule
 
-    found, replaced, known = {}, {}, index(saved)
+    found: dict[str, Any] = {}
+    replaced: dict[str, Replaced] = {}
+    known = index(saved)
 
     def resolved(value: Value) -> Any:
         if isinstance(value, Ref):
@@ -224,14 +239,14 @@ def _schedules(
             continue
         same: Any = _of_sb3(inner)
         if same is None:
-            same = last.get("learning_rate" if name == "lr_schedule" else name)
-            if same is None:
+            value = last.get("learning_rate" if name == "lr_schedule" else name)
+            if value is None:
                 raise ConfigError(
                     f"{name} is a function of the script, {function}, and no value of it is in this checkpoint yet.",
                     hint="Take a later checkpoint, after the first update.",
                 )
-            same = max(same, 0.0)  # it may have run below at the end, and no optimizer is built with that
-            replaced[name] = function
+            same = max(value, 0.0)  # the rollout that passes the end leads below
+            replaced[name] = Replaced(function, value, same)
         found[name] = same if name == "learning_rate" else FloatSchedule(same)
     return found, replaced
 
@@ -252,9 +267,16 @@ def _of_the_script(value: Any) -> str | None:
 
 
 def _of_sb3(value: Any) -> Any:
-    """Return the schedule for a function that SB3 has made from numbers, which are its closure."""
+    """Return the schedule for a function that SB3 has made from numbers, which are its closure, or RL Zoo's."""
     from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
+    if isinstance(value, Object) and value.c == _OF_THE_ZOO:
+        initial = value.a.get("initial_value")
+        module, _, name = _OF_THE_ZOO.partition(":")
+        try:
+            return getattr(import_module(module), name)(initial) if isinstance(initial, float) else None
+        except (ImportError, AttributeError):
+            return None  # its last value does without
     if not isinstance(value, Function):
         return None
     numbers = {name: cell for name, cell in value.cl.items() if isinstance(cell, (int, float))}
@@ -315,5 +337,5 @@ def _problems(plan: graft.Graft) -> Iterator[str]:
     """Yield what cannot be built."""
     for one in plan.differences:
         inside = one.place.startswith(f"{_ROOT}/")
-        if one.level == "error" or (inside and one.level in ("lost", "forgotten", "untrusted", "changed")):
+        if one.level == "error" or (inside and one.level in ("lost", "forgotten", "untrusted")):
             yield one.detail

@@ -18,7 +18,6 @@ from unbroken.adapters.nemo_gym.control import Refusal, Refuses
 from unbroken.adapters.nemo_gym.serving.asgi import (
     Application,
     ClientGone,
-    Message,
     Receive,
     Reply,
     Scope,
@@ -29,25 +28,17 @@ from unbroken.adapters.nemo_gym.serving.asgi import (
     header,
 )
 from unbroken.adapters.nemo_gym.serving.controls import Controls
+from unbroken.adapters.nemo_gym.serving.front import Front
 from unbroken.errors import UnbrokenError
 
 
-class AgentMiddleware:
+class AgentMiddleware(Front):
     def __init__(self, app: Application, *, agent: Agent, controls: Controls) -> None:
-        self._app = app
+        super().__init__(app, controls=controls, close=agent.close)
         self._agent = agent
-        self._controls = controls
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, closing(receive, self._agent.close), send)
-        elif scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif Controls.concerns(scope):
-            await self._controls(scope, receive, send)
-        elif scope["method"] != "POST" or scope["path"] in words.NOT_LOGGED:
-            await self._app(scope, receive, send)
-        elif scope["path"] == RUN:
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == RUN:
             await self._read(self._run, scope, receive, send)
         elif header(scope["headers"], OWN) == self._agent.journal.lineage:
             await self._read(self._nested, scope, receive, send)
@@ -94,15 +85,3 @@ class AgentMiddleware:
             return fault(error)
         finally:
             CALLER.reset(token)
-
-
-def closing(receive: Receive, close: Callable[[], Awaitable[None]]) -> Receive:
-    """Return a `receive` of the lifespan that closes before the application hears of its end."""
-
-    async def receiving() -> Message:
-        message = await receive()
-        if message["type"] == "lifespan.shutdown":
-            await close()
-        return message
-
-    return receiving

@@ -23,7 +23,6 @@ from blake3 import blake3
 
 from unbroken.adapters.nemo_gym import keys, records, words
 from unbroken.adapters.nemo_gym.agent.journal import Identity
-from unbroken.adapters.nemo_gym.agent.middleware import closing
 from unbroken.adapters.nemo_gym.control import (
     Activate,
     Adopt,
@@ -49,6 +48,7 @@ from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.records import Adopted, Encoded, Shared, Started
 from unbroken.adapters.nemo_gym.serving.asgi import Application, Message, Receive, Scope, Send, header
 from unbroken.adapters.nemo_gym.serving.controls import Controls, Handler, check_epoch
+from unbroken.adapters.nemo_gym.serving.front import Front
 from unbroken.adapters.nemo_gym.serving.gate import Gate
 from unbroken.adapters.nemo_gym.serving.versions import versions
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
@@ -299,25 +299,15 @@ class _Marked:
         await self.send(message)
 
 
-class ModelMiddleware:
+class ModelMiddleware(Front):
     def __init__(self, app: Application, *, model: Model, controls: Controls) -> None:
-        self._app = app
+        super().__init__(app, controls=controls, close=model.close)
         self._model = model
-        self._controls = controls
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, closing(receive, self._model.close), send)
-        elif scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif Controls.concerns(scope):
-            await self._controls(scope, receive, send)
-        elif scope["method"] != "POST" or scope["path"] in words.NOT_LOGGED:
-            await self._app(scope, receive, send)
-        else:
-            headers = scope["headers"]
-            call = InFlight(
-                path=scope["path"], id=header(headers, words.CALL), rollout=header(headers, words.ROLLOUT)
-            )
-            async with self._model.gate.passing(call):
-                await self._app(scope, receive, _Marked(send, self._model.policy_version))
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        call = InFlight(
+            path=scope["path"], id=header(headers, words.CALL), rollout=header(headers, words.ROLLOUT)
+        )
+        async with self._model.gate.passing(call):
+            await self._app(scope, receive, _Marked(send, self._model.policy_version))

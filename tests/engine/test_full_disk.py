@@ -11,6 +11,7 @@ import re
 import signal
 import warnings
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,22 +22,22 @@ from tests.engine.children import die, in_child
 from tests.engine.runs import repository, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
 from tests.repo.rings import Ring
-from tests.repo.states import meta, noise, snapshot
+from tests.repo.states import assert_sound, assert_swept, meta, noise, process, snapshot
 from tests.store.filling import fill, give_back
 from tests.store.test_real_conditions import mounted
 from unbroken.engine import full_disk
 from unbroken.engine.full_disk import DiskFullWarning
 from unbroken.engine.keeping import Keeping
-from unbroken.errors import SaveFailed, StoreFull, StoreUnavailable
+from unbroken.errors import AmbiguousCommit, SaveFailed, StoreFull, StoreUnavailable
 from unbroken.format import layout
 from unbroken.format.buffers import Content, pieces
 from unbroken.repo import ballast, pins
 from unbroken.repo.repository import Repository
-from unbroken.state.snapshot import Base
+from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
-from unbroken.testing.faulty_store import FaultyStore
+from unbroken.testing.faulty_store import Fault, FaultyStore, Kind, Stopped
 from unbroken.testing.faulty_system import FailingSystem, Intercepted, fail, os_error
 
 T = TypeVar("T")
@@ -253,6 +254,44 @@ def test_a_bucket_whose_quota_is_used_up_loses_its_oldest_and_has_no_ballast() -
         assert "steps 0 and 1 went" in told
         assert [commit.step for commit in run.commits()] == [9, 2]
     assert layout.BALLAST not in store.list()
+
+
+@pytest.mark.parametrize("kind", [Kind.STOP_BEFORE, Kind.STOP_AFTER, Kind.UNAVAILABLE, Kind.LOST_RESPONSE])
+def test_a_crash_or_a_failure_at_any_step_of_it_leaves_a_run_that_goes_on(kind: Kind) -> None:
+    counting = FaultyStore(Limited(MemoryStore(), most=350_000))
+    prepared = _met(counting)
+    assert sum(operation.name == "delete" for operation in counting.operations) > 10
+    saved = 0
+    for at in range(prepared, len(counting.operations)):
+        inner = Limited(MemoryStore(), most=350_000)
+        faulty = FaultyStore(inner, fault=Fault(kind, at))
+        with suppress(Stopped, StoreUnavailable, AmbiguousCommit):
+            _met(faulty)
+        assert faulty.fired
+        run = Repository.over(inner, "run", create=True)
+        assert_sound(run)
+        with run.writer(owner=process(2)) as writer:
+            assert_swept(run)
+            assert run.commits()[0].step in (2, 9)
+            saved += run.commits()[0].step == 9
+            full_disk.write(_state(10), meta(10), writer.checkpoints, Keeping(keep_last=9))
+        assert run.commits()[0].step == 10
+        assert_sound(run)
+    assert saved > 0
+
+
+def _state(step: int) -> Snapshot:
+    return snapshot(noise(100_000, step), step=step)
+
+
+def _met(store: FaultyStore) -> int:
+    """Write three checkpoints, and one more for which there is no room; return how many operations came before that."""
+    with Repository.over(store, "run", create=True).writer(owner=process(1)) as writer:
+        for step in range(3):
+            writer.write(_state(step), meta(step))
+        prepared = len(store.operations)
+        full_disk.write(_state(9), meta(9), writer.checkpoints, Keeping(keep_last=9))
+    return prepared
 
 
 def test_a_save_that_another_fault_ends_deletes_nothing(disk: Path) -> None:

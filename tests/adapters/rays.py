@@ -19,20 +19,24 @@ from pathlib import Path
 TAIL = 5000
 
 
+def apart() -> dict[str, str]:
+    """Return the environment of a process whose cluster is nobody else's."""
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return {
+        **inherited,
+        "OMP_NUM_THREADS": "1",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # Ray's own is 15: beside other work its workers would hardly come to anything.
+        "RAY_worker_niceness": "0",
+    }
+
+
 @contextmanager
 def cluster_of_its_own() -> Generator[dict[str, str]]:
-    """Give the environment of a process that starts a cluster, and remove at the end what the cluster has written."""
+    """Give such an environment, and remove at the end what the cluster has written."""
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as place:
-        inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        yield {
-            **inherited,
-            "OMP_NUM_THREADS": "1",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_TMPDIR": place,
-            # Ray's own is 15: beside other work its workers would hardly come to anything.
-            "RAY_worker_niceness": "0",
-        }
+        yield {**apart(), "RAY_TMPDIR": place}
 
 
 def said_in(environment: dict[str, str]) -> str:

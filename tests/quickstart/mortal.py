@@ -19,7 +19,7 @@ from typing import Any
 from unbroken.engine import engine
 from unbroken.engine.progress import Progress
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Deadly(Progress):

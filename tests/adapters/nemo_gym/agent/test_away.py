@@ -68,7 +68,7 @@ def test_a_save_goes_on_while_a_rollout_waits_for_a_server(tmp_path: Path) -> No
         asked = asyncio.create_task(toy.run(row()))
         await away.tried.wait()
         await toy.control("adopt", Adopt(run="run"))
-        assert await toy.control("quiesce", Quiesce(timeout=30)) == Nothing()
+        assert await toy.control("quiesce", Quiesce(timeout=300)) == Nothing()
         exported: Exported = await toy.control("export", Export())
         assert [records.rollout(record.data).id for record in exported.records] == ["r"]
         tries = len(toy.calls)

@@ -93,7 +93,7 @@ def test_a_drain_waits_for_what_is_being_generated(tmp_path: Path) -> None:
         await served.control("policy", Policy(version="13"))
         served.let.set()
         assert (await asked).header(words.POLICY) == "12"
-        assert await served.control("quiesce", Quiesce(timeout=30)) == Nothing()
+        assert await served.control("quiesce", Quiesce(timeout=300)) == Nothing()
         assert (await served.ask("GET", "/")).status == 200
         waiting = asyncio.create_task(served.ask())
         await asyncio.sleep(0)
@@ -118,7 +118,7 @@ def test_sessions_are_served_by_the_backends_that_they_had(tmp_path: Path) -> No
             server._session_id_to_client[session] = server._clients[place]
         served = Served(tmp_path / "a", server)
         assert (await served.control("export", Export())).kind == "other"
-        await served.control("quiesce", Quiesce(timeout=30))
+        await served.control("quiesce", Quiesce(timeout=300))
         exported: Exported = await served.control("export", Export())
         await served.model.close()
 
@@ -164,7 +164,7 @@ def test_a_new_coordinator_ends_the_drain_of_the_old_one_and_what_it_prepared(tm
         asked = asyncio.create_task(served.ask())
         await served.asked.wait()
         await served.control("prepare", Prepare())
-        drained = asyncio.create_task(served.control("quiesce", Quiesce(timeout=30)))
+        drained = asyncio.create_task(served.control("quiesce", Quiesce(timeout=300)))
         while served.model.gate.is_open:  # noqa: ASYNC110  (nothing is signalled where an outsider looks)
             await asyncio.sleep(0)
         assert await served.control("adopt", Adopt(run="two")) == Epoch(epoch=2)
@@ -173,7 +173,7 @@ def test_a_new_coordinator_ends_the_drain_of_the_old_one_and_what_it_prepared(tm
         assert (await drained).kind == "fenced"
         await asked
         assert isinstance(await served.control("export", Export()), Refusal)
-        await served.control("quiesce", Quiesce(timeout=30))
+        await served.control("quiesce", Quiesce(timeout=300))
         assert "Nothing was prepared" in (await served.control("activate", Activate())).error
         await served.model.close()
 

@@ -71,7 +71,7 @@ def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
         assert len(busy.names) == 1  # the agent's call to itself is none
         assert (await toy.control("status")).phase == "open"
 
-        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         await until(lambda: not toy.agent.gate.is_open)
         turns.let.put_nowait(None)
         assert await cut == Nothing()
@@ -93,7 +93,7 @@ def test_a_cut_parks_a_rollout_between_two_calls(tmp_path: Path) -> None:
         assert await toy.control("committed", Committed(mark=exported.mark)) == Nothing()
         open_export = await toy.control("export", Export())
         assert isinstance(open_export, Refusal)
-        await toy.control("quiesce", Quiesce(timeout=30))
+        await toy.control("quiesce", Quiesce(timeout=300))
         later: Exported = await toy.control("export", Export(lineage=exported.lineage, mark=exported.mark))
         assert not later.complete
         assert {record.key for record in later.records} == {"r", "later"}
@@ -158,7 +158,7 @@ def test_a_checkpoint_ends_the_rollouts_that_ran(tmp_path: Path) -> None:
         assert (await toy.control("activate", Activate())).kind == "other"
         turns.let.put_nowait(None)
         await turns.asked.get()
-        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         await until(lambda: not toy.agent.gate.is_open)
         turns.let.put_nowait(None)
         await cut
@@ -242,7 +242,7 @@ def test_a_rollout_that_has_lost_an_image_is_refused_and_does_not_stop_a_save(
         await pictures.asked.wait()
         (blob,) = blobs(tmp_path)
         blob.write_bytes(b"rot")
-        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        cut = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         await until(lambda: not toy.agent.gate.is_open)
         pictures.let.set()
         assert await cut == Nothing()
@@ -309,7 +309,7 @@ def test_a_checkpoint_with_damaged_media_loses_the_rollouts_that_name_them(tmp_p
         source = Toy(tmp_path / "a", looking, pictures)
         await source.control("adopt", Adopt(run="one"))
         await source.run(row())
-        await source.control("quiesce", Quiesce(timeout=30))
+        await source.control("quiesce", Quiesce(timeout=300))
         exported: Exported = await source.control("export", Export())
         await source.control("committed", Committed(mark=exported.mark))
         status: Status = await source.control("status")
@@ -349,7 +349,7 @@ def test_of_overlapping_drains_only_the_newest_has_a_say(tmp_path: Path) -> None
         await turns.asked.get()
         first = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=0.05)))
         await until(lambda: not toy.agent.gate.is_open)
-        second = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        second = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         assert (await first).kind == "busy"
         assert not toy.agent.gate.is_open
         assert not toy.agent.admission.is_open
@@ -359,7 +359,7 @@ def test_of_overlapping_drains_only_the_newest_has_a_say(tmp_path: Path) -> None
 
         await toy.control("release")
         await turns.asked.get()
-        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         await until(lambda: not toy.agent.gate.is_open)
         await toy.control("release")
         await until(lambda: toy.agent.admission.is_open)
@@ -382,7 +382,7 @@ def test_the_drain_of_a_trainer_that_has_lost_the_agent_ends_with_it(tmp_path: P
         running = asyncio.create_task(toy.run(row()))
         await turns.asked.get()
         await toy.control("prepare", Prepare())
-        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=30)))
+        drained = asyncio.create_task(toy.control("quiesce", Quiesce(timeout=300)))
         await until(lambda: not toy.agent.gate.is_open)
         assert await toy.control("adopt", Adopt(run="two")) == Epoch(epoch=2)
         for _ in range(3):
@@ -390,7 +390,7 @@ def test_the_drain_of_a_trainer_that_has_lost_the_agent_ends_with_it(tmp_path: P
         assert (await drained).kind == "fenced"
         assert (await running).status == 200  # it was opened again
         assert toy.agent.admission.is_open
-        await toy.control("quiesce", Quiesce(timeout=30))
+        await toy.control("quiesce", Quiesce(timeout=300))
         nothing = await toy.control("activate", Activate())  # what was prepared was the other's
         assert "Nothing was prepared" in nothing.error
         await toy.agent.close()

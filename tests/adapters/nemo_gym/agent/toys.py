@@ -163,7 +163,7 @@ class Toy:
         return msgspec.msgpack.decode(reply.body, type=answers)
 
 
-async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], *, within: float = 300.0) -> None:
     """Let the others work until something is so; nothing is signalled where an outsider looks."""
 
     async def wait() -> None:

@@ -103,7 +103,7 @@ def test_what_waited_while_another_trainer_came_does_nothing(
         async with running(tmp_path) as server:
             await server.adopted()
             await server.post("/seed_session", {}, rollout="a", call="1")
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             await server.told("prepare", Prepare())
             async with server.participant.turn:  # as if another operation took its time
                 late = asyncio.create_task(server.told(operation, asked))
@@ -143,7 +143,7 @@ def test_who_takes_over_while_a_checkpoint_is_put_in_place_gets_it_whole(tmp_pat
             exported = await server.cut()
         async with running(tmp_path / "2", Waits, capability="replay") as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             await server.told("prepare", Prepare(records=exported.records))
             Waits.go_on.clear()
             Waits.entered.clear()
@@ -180,7 +180,7 @@ def test_a_server_that_fails_while_a_checkpoint_is_put_in_place_stays_closed(
             cookie = (await server.post("/seed_session", {"start": 3}, rollout="a", call="1")).cookie
             digests = await server.digests()
             lineage = (await server.told("status")).lineage
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             await server.told("prepare", Prepare())
 
             async def fail(*_: object) -> object:
@@ -206,7 +206,7 @@ def test_calls_at_the_door_of_a_server_whose_log_fails_are_told_so(
         async with running(tmp_path) as server:
             await server.adopted()
             cookie = (await server.post("/seed_session", {"start": 3}, rollout="a", call="1")).cookie
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             waiting = [
                 asyncio.create_task(server.post("/value", cookie=cookie, method=method))
                 for method in ("POST", "GET")

@@ -32,7 +32,7 @@ def test_a_drop_during_an_export_waits_for_it(tmp_path: Path, *, since: bool) ->
                     before = await server.cut()
                     asked = Export(lineage=before.lineage, mark=before.mark)
                 await server.post("/add", {"count": 1}, cookie=cookie, rollout=rollout, call="2")
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             exporting = asyncio.create_task(server.told("export", asked))
             await asyncio.sleep(0)
             dropping = asyncio.create_task(server.told("drop", Drop(rollouts=ROLLOUTS)))

@@ -46,7 +46,7 @@ def test_an_image_that_comes_again_after_it_went_is_in_the_checkpoint(tmp_path: 
             before = await server.digests()
         async with running(tmp_path / "2") as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             sent = [Record(key=key, data=data) for key, data in part.records.items()]
             assert (
                 await server.told("prepare", Prepare(records=sent, media=dict(part.media)))
@@ -69,7 +69,7 @@ def test_a_record_whose_image_is_missing_costs_its_session_only(tmp_path: Path) 
         given = {digest: data for digest, data in exported.media.items() if digest != lacking}
         async with running(tmp_path / "2") as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             prepared = await server.told("prepare", Prepare(records=exported.records, media=given))
             (problem,) = prepared.problems
             assert (problem.key, lacking in problem.what) == (keys["a"], True)

@@ -65,7 +65,7 @@ def test_every_cut_under_load_holds_what_was_acknowledged(tmp_path: Path) -> Non
                 while sum(acknowledged) < before + 16:  # there is traffic between the cuts
                     await progress.wait()
                     progress.clear()
-                await server.told("quiesce", Quiesce(timeout=30))
+                await server.told("quiesce", Quiesce(timeout=300))
                 exported = await server.told("export", Export(lineage=lineage, mark=mark))
                 done = sum(acknowledged)
                 kept |= {record.key: records.session(record.data) for record in exported.records}
@@ -194,7 +194,7 @@ def test_a_checkpoint_in_the_place_of_all_there_was(tmp_path: Path) -> None:
             assert len(server.server.session_id_to_counter) == 1, "nothing is touched yet"
             refused = await server.told("activate", control.Activate())
             assert (refused.kind, len(server.server.session_id_to_counter)) == ("busy", 1)
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             recovery = await server.told("activate", control.Activate())
             assert (recovery.source, recovery.sessions, recovery.listed) == ("checkpoint", 1, ())
             assert (await server.told("status")).phase == "quiesced"
@@ -232,7 +232,7 @@ def test_a_record_that_cannot_be_used_costs_its_session_only(tmp_path: Path) -> 
             spoilt.append(record)
         async with running(tmp_path / "2") as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             prepared = await server.told("prepare", _prepare(exported, records=spoilt))
             assert {problem.key for problem in prepared.problems} == {keys["b"], keys["c"]}
             recovery = await server.told("activate", control.Activate())
@@ -261,7 +261,7 @@ def test_media_travel_with_the_records_that_name_them(tmp_path: Path) -> None:
             assert (await server.cut(exported.lineage, exported.mark)).media == {}
         async with running(tmp_path / "2") as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             await server.told("prepare", _prepare(exported))
             await server.told("activate", control.Activate())
             await server.told("release")
@@ -350,7 +350,7 @@ def test_what_sessions_share_comes_back_as_well(tmp_path: Path) -> None:
             assert (await server.told("status")).cache
         async with running(tmp_path / "2", Shop) as server:
             await server.adopted()
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             await server.told("prepare", _prepare(last))
             await server.told("activate", control.Activate())
             shop = server.server
@@ -364,7 +364,7 @@ def test_sessions_that_wait_for_each_other_are_drained_and_not_saved(tmp_path: P
         async with running(tmp_path, capability="drain_only") as server:
             await server.adopted()
             cookie = await _seeded(server, "a")
-            await server.told("quiesce", Quiesce(timeout=5))
+            await server.told("quiesce", Quiesce(timeout=300))
             refused = await server.told("export", Export())
             assert (refused.kind, len(refused.names)) == ("busy", 1)
             await server.told("release")

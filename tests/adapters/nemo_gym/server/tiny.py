@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -241,7 +242,7 @@ class Running:
 
     async def cut(self, lineage: str = "", mark: int = 0) -> control.Exported:
         """Quiesce, export and release."""
-        await self.told("quiesce", control.Quiesce(timeout=30))
+        await self.told("quiesce", control.Quiesce(timeout=300))
         exported = await self.told("export", control.Export(lineage=lineage, mark=mark))
         await self.told("release")
         assert isinstance(exported, control.Exported), exported
@@ -253,11 +254,10 @@ class Running:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Let others run until something holds. What never does is an error."""
-    for _ in range(10_000):
-        if holds():
-            return
+    end = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
         await asyncio.sleep(0.001)
-    raise AssertionError("it never came to hold")
 
 
 @asynccontextmanager

@@ -447,7 +447,7 @@ class Agent(StandIn):
             raise Crash  # dropped, or another attempt has begun
         with self.passing(InFlight(path=path, rollout=record.id, server=server.name)):
             url = self.address if server is self.resources and self.address else server.url
-            reply = httpx.post(f"{url}{path}", json=body, timeout=60, trust_env=False)
+            reply = httpx.post(f"{url}{path}", json=body, timeout=600, trust_env=False)
             if words.REFUSED in reply.headers:
                 with self._guard:  # what it has written down leads nowhere: it begins anew
                     if self.kept.get(record.id) is record:

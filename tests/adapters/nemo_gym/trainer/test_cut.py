@@ -19,7 +19,7 @@ from .stand_in import TOKEN, Stack
 
 @pytest.fixture
 def fleet(stack: Stack) -> Iterator[Fleet]:
-    found = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    found = Fleet(stack.urls, token=TOKEN, timeout=300, patience=300)
     found.adopt("run")
     yield found
     found.close()
@@ -38,7 +38,7 @@ def test_agents_stop_first_and_go_on_last(
                 return done(given)  # type: ignore[operator]
 
             monkeypatch.setattr(server, f"do_{operation}", tell)
-    assert set(cut(fleet.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+    assert set(cut(fleet.by_role, {}, timeout=300)) == {"agent", "policy", "res"}
     assert order[:3] == ["quiesce agent", "quiesce policy", "quiesce res"]
     assert sorted(order[3:6]) == ["export agent", "export policy", "export res"]
     assert order[6:] == ["release res", "release policy", "release agent"]
@@ -56,7 +56,10 @@ def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Flee
         try:
             while not over.is_set():
                 reply = httpx.post(
-                    f"{stack.resources.url}/step", json={"session": session, "add": 1}, trust_env=False
+                    f"{stack.resources.url}/step",
+                    json={"session": session, "add": 1},
+                    timeout=300,
+                    trust_env=False,
                 )
                 assert reply.status_code == 200
                 answered[session] += 1
@@ -69,7 +72,7 @@ def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Flee
     try:
         for _ in range(20):
             before = dict(answered)
-            part = cut(fleet.by_role, {}, timeout=20)["res"]
+            part = cut(fleet.by_role, {}, timeout=300)["res"]
             after = dict(answered)
             assert part.status.phase == "quiesced"
             for record in part.exported.records:
@@ -89,13 +92,13 @@ def test_twenty_cuts_under_load_are_each_of_one_moment(stack: Stack, fleet: Flee
 def test_who_does_not_answer_is_named_and_the_others_go_on(stack: Stack, fleet: Fleet) -> None:
     stack.model.hearing.clear()
     with pytest.raises(ServerMissing, match="policy did not answer 'quiesce' in time") as found:
-        cut(fleet.by_role, {}, timeout=0.3)
+        cut(fleet.by_role, {}, timeout=4)
     assert found.value.servers == ("policy",)
     assert stack.agent.phase == "open"
     assert stack.resources.phase == "open"
     assert "quiesce" not in stack.resources.asked
     stack.model.hearing.set()
-    assert set(cut(fleet.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+    assert set(cut(fleet.by_role, {}, timeout=300)) == {"agent", "policy", "res"}
 
 
 def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
@@ -103,17 +106,17 @@ def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
 
     def before(*_: object) -> None:
         arrived.set()
-        go_on.wait(30)
+        go_on.wait(300)
 
     stack.model.before = before
     body = {"rollout": "r-1", "prompt": 1, "turn": 0, "weight": 0}
     thread = threading.Thread(
-        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False)
+        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=300, trust_env=False)
     )
     thread.start()
-    assert arrived.wait(10)
+    assert arrived.wait(300)
     with pytest.raises(ServerMissing, match=r"Under way: r-1 /v1/responses"):
-        cut(fleet.by_role, {}, timeout=0.3)
+        cut(fleet.by_role, {}, timeout=4)
     assert [server.phase for server in stack.servers] == ["open", "open", "open"]
     go_on.set()
     thread.join()
@@ -122,7 +125,7 @@ def test_calls_that_take_too_long_are_named(stack: Stack, fleet: Fleet) -> None:
 def test_an_interruption_releases_all(stack: Stack, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet.get("res"), "export", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        cut(fleet.by_role, {}, timeout=10)
+        cut(fleet.by_role, {}, timeout=300)
     assert [server.phase for server in stack.servers] == ["open", "open", "open"]
 
 
@@ -132,20 +135,20 @@ def test_a_trainer_that_is_replaced_during_its_cut_takes_nothing(stack: Stack, f
 
     def before(*_: object) -> None:
         arrived.set()
-        go_on.wait(30)
+        go_on.wait(300)
 
     stack.model.before = before
     body = {"rollout": "r-1", "prompt": 1, "turn": 0, "weight": 0}
     call = threading.Thread(
-        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=30, trust_env=False)
+        target=lambda: httpx.post(f"{stack.model.url}/v1/responses", json=body, timeout=300, trust_env=False)
     )
     call.start()
-    assert arrived.wait(10)
+    assert arrived.wait(300)
     failed: list[BaseException] = []
 
     def save() -> None:
         try:
-            cut(fleet.by_role, {}, timeout=20)
+            cut(fleet.by_role, {}, timeout=300)
         except Fenced as error:
             failed.append(error)
 
@@ -153,15 +156,15 @@ def test_a_trainer_that_is_replaced_during_its_cut_takes_nothing(stack: Stack, f
     stack.model.before_control = lambda operation, _: draining.set() if operation == "quiesce" else None
     older = threading.Thread(target=save)
     older.start()
-    assert draining.wait(10)
-    newer = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    assert draining.wait(300)
+    newer = Fleet(stack.urls, token=TOKEN, timeout=300, patience=300)
     newer.adopt("another run")
     go_on.set()
-    older.join(30)
+    older.join(300)
     call.join()
     assert len(failed) == 1
     assert "export" not in stack.model.asked
-    assert set(cut(newer.by_role, {}, timeout=10)) == {"agent", "policy", "res"}
+    assert set(cut(newer.by_role, {}, timeout=300)) == {"agent", "policy", "res"}
     assert [server.phase for server in stack.servers] == ["open", "open", "open"]
     assert all(server.door.is_open for server in stack.servers)
     newer.close()
@@ -172,11 +175,11 @@ def _interrupt(**_: object) -> None:
 
 
 def test_a_server_that_another_trainer_has_stops_the_cut(stack: Stack, fleet: Fleet) -> None:
-    other = Fleet(stack.urls, token=TOKEN, timeout=10, patience=10)
+    other = Fleet(stack.urls, token=TOKEN, timeout=300, patience=300)
     other.adopt("another run")
     with pytest.raises(Fenced):
-        cut(fleet.by_role, {}, timeout=10)
-    cut(other.by_role, {}, timeout=10)
+        cut(fleet.by_role, {}, timeout=300)
+    cut(other.by_role, {}, timeout=300)
     other.close()
 
 
@@ -191,7 +194,7 @@ def test_who_cannot_be_opened_again_is_named_beside_any_error(
 
     monkeypatch.setattr(model, "release", gone)
     with pytest.raises(KeyboardInterrupt):
-        cut(fleet.by_role, {}, timeout=10)
+        cut(fleet.by_role, {}, timeout=300)
     assert "not open again: The server policy did not answer 'release'" in capsys.readouterr().err
 
 
@@ -207,5 +210,5 @@ def test_of_several_errors_none_is_hidden(
     monkeypatch.setattr(fleet.get("agent"), "export", lost)
     monkeypatch.setattr(fleet.get("res"), "export", fenced)
     with pytest.raises(Fenced):
-        cut(fleet.by_role, {}, timeout=10)
+        cut(fleet.by_role, {}, timeout=300)
     assert "The disk of the agent is full." in capsys.readouterr().err

@@ -22,7 +22,7 @@ PROMPTS = [{"prompt": i, "weight": 0.25} for i in range(8)]
 
 @pytest.fixture
 def gym(stack: Stack) -> Iterator[Gym]:
-    with Gym(stack.urls, token=TOKEN, sync_timeout=10, patience=20) as found:
+    with Gym(stack.urls, token=TOKEN, sync_timeout=300, patience=300) as found:
         yield found
 
 
@@ -143,7 +143,7 @@ def test_finished_groups_come_back_and_only_what_is_missing_is_sent_again(
 
     def instead(rollout: str, attempt: int) -> Reply | None:
         if rollout in missing and attempt == 0:
-            go_on.wait(60)
+            go_on.wait(600)
             raise Crash
         return None
 
@@ -155,7 +155,7 @@ def test_finished_groups_come_back_and_only_what_is_missing_is_sent_again(
     assert prompts(queue.next()) == [0]
     ledger, changed = training.gym.coordinator.ledger, training.gym.coordinator.changed
     with changed:
-        assert changed.wait_for(lambda: len(ledger.finished("queue")) == 3, 30)
+        assert changed.wait_for(lambda: len(ledger.finished("queue")) == 3, 300)
     training.step()
     training.leave()
     go_on.set()

@@ -29,7 +29,7 @@ def _closed() -> Iterator[None]:
         _MADE.pop().close()
 
 
-def remote_at(url: str, *, token: str = TOKEN, timeout: float = 30.0) -> Remote:
+def remote_at(url: str, *, token: str = TOKEN, timeout: float = 300.0) -> Remote:
     _MADE.append(Remote("res", url, token=token, timeout=timeout))
     return _MADE[-1]
 

@@ -82,7 +82,7 @@ def saved(root: Path, stack: Stack, **options: Any) -> None:
     training.gym.submit(rows())
     with training.gym.coordinator.changed:
         training.gym.coordinator.changed.wait_for(
-            lambda: len(training.gym.coordinator.ledger.finished("submit")) == 3, 30
+            lambda: len(training.gym.coordinator.ledger.finished("submit")) == 3, 300
         )
     training.step()
     training.leave()
@@ -199,7 +199,7 @@ def test_an_evaluation_under_a_time_limit_does_only_what_is_left(root: Path, sta
 
 
 def test_a_server_that_does_not_answer_fails_the_save_and_nothing_else(root: Path, stack: Stack) -> None:
-    training = Training(root, stack, sync_timeout=1.0)
+    training = Training(root, stack, sync_timeout=4.0)
     training.begin()
     training.gym.collect(rows())
     training.step()
@@ -255,7 +255,7 @@ def test_servers_that_were_not_told_before_a_kill_keep_nothing_for_ever(
 
 
 def test_servers_that_could_not_be_told_hear_of_it_at_the_next_save(root: Path, stack: Stack) -> None:
-    training = Training(root, stack, sync_timeout=1.0)
+    training = Training(root, stack, sync_timeout=4.0)
     training.begin()
     training.wait()
     training.gym.collect(rows())
@@ -557,7 +557,7 @@ def test_an_image_that_comes_again_after_it_was_forgotten_is_in_the_checkpoint(
 def test_nothing_is_taken_over_while_servers_are_still_told_of_the_last_checkpoint(
     root: Path, stack: Stack
 ) -> None:
-    training = Training(root, stack, sync_timeout=0.5)
+    training = Training(root, stack, sync_timeout=4.0)
     training.begin()
     training.wait()
     go_on = threading.Event()

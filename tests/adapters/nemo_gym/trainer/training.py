@@ -32,7 +32,7 @@ def start(root: Path, stack: Stack, steps: int, *options: str) -> subprocess.Pop
 def finish(root: Path, stack: Stack, steps: int, *options: str) -> tuple[dict[str, Any], str]:
     """Let a training come to its end; return what it came to, and what it said."""
     process = start(root, stack, steps, *options)
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=600)
     assert process.returncode == 0, said
     found: dict[str, Any] = json.loads(out)
     return found, said
@@ -64,24 +64,29 @@ class _Hold:
     def __call__(self, number: int) -> None:
         if number == self._number:
             self.arrived.set()
-            self.go_on.wait(60)
+            self.go_on.wait(600)
 
 
 def _kill(hold: _Hold, root: Path, stack: Stack, steps: int, *options: str) -> None:
     process = start(root, stack, steps, *options)
     try:
-        assert hold.arrived.wait(60), process.communicate(timeout=60)
+        assert hold.arrived.wait(300), killed(process)
     finally:
-        process.kill()
-        process.communicate(timeout=60)
+        killed(process)
         hold.go_on.set()
+
+
+def killed(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Kill a training, if it has not ended, and return what it has said."""
+    process.kill()
+    return process.communicate(timeout=60)
 
 
 class Training:
     """A training in this process. To the servers, and to the run, each one is as good as a new process."""
 
-    def __init__(self, root: Path, stack: Stack, *, sync_timeout: float = 10) -> None:
-        self.gym = Gym(stack.urls, token=TOKEN, sync_timeout=sync_timeout, patience=10)
+    def __init__(self, root: Path, stack: Stack, *, sync_timeout: float = 300) -> None:
+        self.gym = Gym(stack.urls, token=TOKEN, sync_timeout=sync_timeout, patience=300)
         self.run = unbroken.Run(root, every=1, quiet=True)
         self.run.track(gym=self.gym)
         self.steps: Iterator[int] = iter(())

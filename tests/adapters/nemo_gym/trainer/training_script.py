@@ -19,7 +19,7 @@ root, urls, total = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
 options = sys.argv[4:]
 warnings.simplefilter("ignore", unbroken.UntrackedWarning)
 
-gym = Gym(urls, token="a token for tests", sync_timeout=20, patience=20)
+gym = Gym(urls, token="a token for tests", sync_timeout=300, patience=300)
 queue = RolloutQueue(gym, [{"prompt": i, "weight": 0.25} for i in range(8)], samples=2, ahead=2, epochs=2)
 run = unbroken.Run(root, every=1)
 if "untracked" not in options:
@@ -46,6 +46,7 @@ def rollouts(step: int) -> list[Rollout]:
 
 random.seed(1)
 for step in run.steps(total):
+    run._running().wait()  # or the next save may be left out, and with it the call to be killed in
     for rollout in rollouts(step):
         assert rollout.reward is not None
         run.vars.weight = (run.vars.weight + rollout.reward / 10) % 1.0

@@ -110,7 +110,9 @@ def test_it_is_printed_on_light_paper_without_what_only_a_screen_can_do(
     with watched(browser, scheme="dark") as at:
         open_report(at, report, "killed")
         at.page.emulate_media(media="print", color_scheme="dark")
-        assert not at.page.locator("[data-theme-switch]").is_visible()
+        for button in ("[data-theme-switch]", "summary", ".controls"):
+            assert at.page.locator(button).filter(visible=True).count() == 0, "paper has nothing to be opened"
+        assert at.page.locator("figcaption").first.is_visible()
         widths = at.page.evaluate(
             "[...document.querySelectorAll('.plot svg.main-svg')].map(one => one.clientWidth)"
         )

@@ -31,7 +31,7 @@ def main(root: Path, job: str, kill_at: int | None) -> None:
             if step == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             if step % EVERY == 1:
-                run._running().wait()
+                run.wait()
             noise = generator.normal(size=64)
             replay[step % len(replay)] = noise
             weights += 0.02 * (TARGET - weights + noise)

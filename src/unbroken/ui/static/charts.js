@@ -7,6 +7,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const PAPER = 680; // pixels of a page of A4 between its margins
+  const LOW = 0.85; // of its height on the screen has a chart on paper, so that more fit on a page
   let printing = false;
   const drawn = new Map();
 
@@ -53,7 +54,7 @@
       if (spec.layout.yaxis && spec.layout.yaxis.title) spec.layout.yaxis.title.text = choices[chosen(chart)].label;
     }
     spec.layout.uirevision = String(choices.length ? chosen(chart) : 0);
-    if (printing) Object.assign(spec.layout, { width: PAPER, autosize: false });
+    if (printing) Object.assign(spec.layout, { width: PAPER, height: LOW * spec.layout.height, autosize: false });
     if (calm.matches) spec.layout.transition = { duration: 0 };
     return Plotly.react(chart.plot, spec.data, spec.layout, { displayModeBar: false, responsive: true, scrollZoom: false });
   }

@@ -55,6 +55,8 @@ class Options:
     """From this step on one weight of this rank is another in its last bit."""
     length: int = 6
     """Number of weights."""
+    rows: int = ROWS
+    """Number of rows of the buffer."""
     lacks: bool = False
     """This rank tracks no buffer."""
     stop: str = ""
@@ -71,15 +73,15 @@ class Buffer:
 
     unbroken_ring = unbroken.Ring(arrays=("rows",), position="position", full="full")
 
-    def __init__(self, seed: int) -> None:
-        self.rows = np.zeros((ROWS, 3))
+    def __init__(self, seed: int, rows: int) -> None:
+        self.rows = np.zeros((rows, 3))
         self.position = 0
         self.full = False
         self.generator = np.random.default_rng(seed)
 
     def add(self, row: Any) -> None:
         self.rows[self.position] = row
-        self.position = (self.position + 1) % ROWS
+        self.position = (self.position + 1) % len(self.rows)
         self.full = self.full or self.position == 0
 
 
@@ -174,7 +176,7 @@ def main() -> None:
     weights = np.ones(options.length)
     shared = np.random.default_rng(7)
     optimizer = Optimizer(options.rate, options.length)
-    buffer = Buffer(100 + me.rank)
+    buffer = Buffer(100 + me.rank, options.rows)
     run = unbroken.Run(
         root, every=options.every, keep_last=options.keep_last, strict=options.strict, world=me, quiet=True
     )
@@ -262,7 +264,7 @@ def train(
             return
         if options.wait:
             try:
-                run._running().wait()
+                run.wait()
             except UnbrokenError as error:
                 if not options.goes_on:
                     raise

@@ -47,7 +47,8 @@ class HeldRun:
         return self.writer.checkpoints.pen.claim
 
     def begin(self, meta: Meta) -> tuple[SaveOrder, Commit | None]:
-        """Begin a save: return its order, and the newest commit, which stays until the save is over.
+        """Begin a save: return its order, and the newest commit, which stays until the save is over. None where there
+        is none to build on: what is set aside may be damaged.
 
         Raises:
             StoreError: the store does not answer.
@@ -57,7 +58,9 @@ class HeldRun:
             self.writer.sweep()  # parts of a save that came to nothing
         self.writer.mark_pending(meta.step, meta.reason)
         self.order = self.writer.checkpoints.order(meta)
-        return self.order, next(iter(self.writer.checkpoints.commits()), None)
+        newest = next(iter(self.writer.checkpoints.commits()), None)
+        apart = newest is not None and newest.sequence in self.writer.checkpoints.aside()
+        return self.order, None if apart else newest
 
     def finish(
         self, order: SaveOrder, meta: Meta, records: Sequence[RankRecord], settings: Settings

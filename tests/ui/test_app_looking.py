@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from unbroken.store.base import ByteStore
 from unbroken.ui.app.catalogue import Catalogue, Run
 from unbroken.ui.app.kept import Kept
 from unbroken.ui.app.looking import RUNS, Looking
+from unbroken.ui.app.pages.runs import BELIEVED
 
 PATIENCE = 60.0
 
@@ -165,6 +167,41 @@ def test_of_more_runs_than_are_kept_whole_a_list_reads_none_again_that_is_as_it_
         assert [one.brief.newest_step for one in found if one.brief] == [1] * (RUNS + 6)
     assert [key for key in read if key.startswith(SAVES)] == []
     looking.close()
+
+
+def test_a_filter_asks_the_runs_that_it_shows_and_all_others_only_now_and_then(tmp_path: Path) -> None:
+    for number in range(6):
+        save(tmp_path / f"{number}", *([1] if number % 2 else []))
+    opened: list[str] = []
+
+    @dataclass
+    class Counted(Catalogue):
+        def open(self, run: Run) -> Repository:
+            opened.append(run.name)
+            return super().open(run)
+
+    now = 100.0
+    with site_over(tmp_path) as site:
+        site.__dict__["catalogue"] = Counted(str(tmp_path))
+        site.clock = lambda: now
+        pages = Pages(site)
+
+        def asked(query: str) -> tuple[list[str], list[str]]:
+            """Return the runs that a list shows, and those that were looked at for it."""
+            opened.clear()
+            shown = re.findall(r'data-key="(\d)~1run"', pages.get(f"/?{query}").text)
+            return shown, sorted({name.partition("/")[0] for name in opened})
+
+        assert asked("state=stopped") == (["1", "3", "5"], ["0", "1", "2", "3", "4", "5"])
+        save(tmp_path / "3", 2)
+        save(tmp_path / "4", 7)
+        # What is shown of a run is as it is now, and which runs are shown is as it was a moment ago.
+        assert asked("state=stopped") == (["1", "3", "5"], ["1", "3", "5"])
+        assert "3/run stopped 2 2 " in words(pages.get("/?state=stopped"))
+        assert asked("state=stopped&q=3") == (["3"], ["3"])
+        now += BELIEVED
+        assert asked("state=stopped") == (["1", "3", "4", "5"], ["0", "1", "2", "3", "4", "5"])
+        assert asked("order=step")[0][0] == "4"
 
 
 def test_what_a_run_takes_is_counted_after_each_save_and_each_deletion(tmp_path: Path) -> None:

@@ -100,12 +100,15 @@ class Looking:
         """Return how a run stands now."""
         return standing_of(repository, look.story.gist, now=self.clock())
 
-    def glances(self, runs: list[Run], *, seconds: float) -> list[Glance]:
+    def glances(self, runs: list[Run], *, seconds: float, believed: float = 0.0) -> list[Glance]:
         """Look at several runs, for at most so long. Those that take longer go on being read: a later call gets them, and
-        till then what was last seen, with its time."""
-        futures = {run.where: self._begun(run) for run in runs}
+        till then what was last seen, with its time. What was seen less than `believed` seconds ago is not looked at again."""
+        now = self.clock()
+        seen = {run.where: last for run in runs if (last := self._seen.peek(run.where)) is not None}
+        known = {where: glance for where, (glance, then) in seen.items() if 0 <= now - then < believed}
+        futures = {run.where: self._begun(run) for run in runs if run.where not in known}
         wait(set(futures.values()), timeout=seconds)
-        return [self._of(run, futures[run.where]) for run in runs]
+        return [known.get(run.where) or self._of(run, futures[run.where]) for run in runs]
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing is being read for a list, at most so long; return whether that is so."""

@@ -18,6 +18,8 @@ RUNS = 50
 SECONDS = 0.4
 """So long a page waits for runs that are still being read."""
 FILTERED_SECONDS = 2.0
+BELIEVED = 15.0
+"""Seconds for which what was seen of a run says whether it is chosen, and where it stands. What is shown of it is asked anew."""
 STATES: tuple[State, ...] = ("running", "stale", "crashed", "stopped", "finished", "empty")
 ORDERS: dict[str, Callable[[Glance], object]] = {
     "name": lambda glance: glance.run.name,
@@ -47,14 +49,14 @@ def chosen_of(site: Site, found: list[Run], asked: Mapping[str, str]) -> tuple[d
     named = [run for run in found if words.lower() in run.name.lower()]
     number = page_number(asked.get("page", "1"))
     if state in STATES or order != "name":
-        every = site.looking.glances(named, seconds=FILTERED_SECONDS)
+        every = site.looking.glances(named, seconds=FILTERED_SECONDS, believed=BELIEVED)
         kept = [one for one in every if state not in STATES or _state(one) in (state, "")]
         kept.sort(key=ORDERS.get(order, ORDERS["name"]))  # type: ignore[arg-type]
-        page = paged(kept, number, size=RUNS, query=asked)
+        some = paged([one.run for one in kept], number, size=RUNS, query=asked)
     else:
         some = paged(named, number, size=RUNS, query=asked)
-        glances = site.looking.glances(list(some.items), seconds=SECONDS)
-        page = some.mapped(dict(zip(some.items, glances, strict=True)).__getitem__)
+    glances = site.looking.glances(list(some.items), seconds=SECONDS)
+    page = some.mapped(dict(zip(some.items, glances, strict=True)).__getitem__)
     version = (
         len(found),
         tuple((one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in page.items),

@@ -204,7 +204,7 @@ def said(script: list[Any]) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": json.dumps({"script": script})}]}
 
 
-async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], *, within: float = 300.0) -> None:
     """Let others work until something is so; servers do not signal what they are at."""
 
     async def wait() -> None:

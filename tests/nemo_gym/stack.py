@@ -22,6 +22,7 @@ import atexit
 import functools
 import json
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -41,7 +42,7 @@ from unbroken.adapters.nemo_gym.launch.supervisor import Servers
 
 HERE = Path(__file__).parent
 MODEL = "policy_model"
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds until a test that waits for what cannot happen any more is told so."""
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -284,10 +285,24 @@ class Stack:
                 print(f"--- {name}", *log.read_text(errors="replace").splitlines()[-lines:], sep="\n")
 
 
-def _ports() -> dict[str, int]:
-    """Return a range for this worker of pytest alone: between a look at a port and its use, another could take it."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
-    return {"port_range_low": 12_000 + 1_000 * worker, "port_range_high": 12_999 + 1_000 * worker}
+_CLAIMS: list[socket.socket] = []
+"""What keeps a range of ports this process's own for as long as it lives."""
+
+
+@functools.cache
+def _ports() -> Mapping[str, int]:
+    """Return a range for this process alone, on the whole machine: between a look at a port and its use, another could
+    take it."""
+    for low in range(12_000, 32_000, 500):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0unbroken-tests-ports-{low}")
+        except OSError:
+            claim.close()  # another one's
+        else:
+            _CLAIMS.append(claim)
+            return {"port_range_low": low, "port_range_high": low + 499}
+    raise AssertionError("every range of ports is somebody's")
 
 
 @functools.cache

@@ -35,7 +35,7 @@ def test_a_rollout_goes_on_where_its_agent_was_killed(
         stack.kill(killed)
         stack.let_go(turn)
         stack.restart(killed)
-        result = answer.result(timeout=100)
+        result = answer.result(timeout=300)
         assert same(result, undisturbed)
         assert sorted(stack.model_calls()) == sorted(
             [0, 1, 2, 3, turn]
@@ -65,5 +65,5 @@ def test_without_the_journal_the_whole_rollout_is_generated_again(tmp_path: Path
         stack.kill("agent")
         stack.let_go(2)
         stack.restart("agent")
-        answer.result(timeout=100)
+        answer.result(timeout=300)
         assert stack.model_calls() == [0, 1, 2, 0, 1, 2, 3]

@@ -107,7 +107,7 @@ class Asking:
 
 
 def test_every_checkpoint_is_of_one_moment(tmp_path: Path) -> None:
-    with Stack(tmp_path) as stack, Gym(stack.addresses, agent="agent", sync_timeout=20.0) as gym:
+    with Stack(tmp_path) as stack, Gym(stack.addresses, agent="agent", sync_timeout=PATIENCE) as gym:
         run = Run(root=tmp_path / "runs", job="train", every=Every(steps=1), keep_last=2 * CUTS, quiet=True)
         run.track(gym=gym)
         adding = [Adding(stack.addresses["res"], start=100 * number) for number in range(CLIENTS)]
@@ -131,7 +131,11 @@ def test_every_checkpoint_is_of_one_moment(tmp_path: Path) -> None:
                 rewards += [rollout.reward for rollout in gym.take(5)]
             clients.await_progress(adding)
             before[step + 1] = [client.answered for client in adding]
-            if step > CUTS and len(Repository.open(place, "train").commits()) > CUTS:
+            if (
+                step > CUTS
+                and all(client.done for client in asking)
+                and len(Repository.open(place, "train").commits()) > CUTS
+            ):
                 break  # a step that is done while a save is being written has none
         clients.stop()
         rewards += [rollout.reward for rollout in gym.take(gym.outstanding)]
@@ -226,7 +230,7 @@ def exchanged(one: Answer | Call) -> tuple[str, Mapping[str, Any] | None, bytes]
 
 def test_a_model_that_does_not_answer_bounds_the_cut_and_costs_one_save(tmp_path: Path) -> None:
     """The drain ends after `sync_timeout`, says who is at work, and everybody goes on."""
-    with Stack(tmp_path) as stack, Gym(stack.addresses, agent="agent", sync_timeout=0.5) as gym:
+    with Stack(tmp_path) as stack, Gym(stack.addresses, agent="agent", sync_timeout=PATIENCE) as gym:
         run = Run(root=tmp_path / "runs", job="train", every=Every(steps=1), quiet=True)
         run.track(gym=gym)
         steps = iter(run.steps(10))
@@ -234,6 +238,8 @@ def test_a_model_that_does_not_answer_bounds_the_cut_and_costs_one_save(tmp_path
         stack.hold(1)
         gym.submit([counter(2, 3)])
         stack.await_turn(1)
+        # A server gives up when nine tenths of it are over, and the last one is for its answer.
+        gym.coordinator.fleet.timeout = 5.0
         with pytest.raises(
             ServerMissing, match=r"1 calls were still under way after .*policy_model/v1/responses"
         ):

@@ -19,7 +19,7 @@ from serving import serving
 from unbroken.adapters.nemo_gym import words
 
 SCRIPT = Path(__file__).with_name("drawing_server.py")
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def _free_port() -> int:

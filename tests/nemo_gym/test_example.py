@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters.rays import apart
 from unbroken.adapters.nemo_gym.launch.record import free_port
 from unbroken.proving.supervisor import descendants, kill
 
@@ -55,7 +56,7 @@ class Training:
         with open(self.root / "output.txt", "ab") as output:
             return subprocess.Popen(
                 self._command,
-                env={**os.environ, "UNBROKEN_ROOT": "", "PYTHONPATH": "", "OMP_NUM_THREADS": "1"},
+                env={**apart(), "UNBROKEN_ROOT": "", "PYTHONPATH": ""},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -63,7 +64,7 @@ class Training:
 
     def finish(self) -> dict[str, Any]:
         process = self.start()
-        assert process.wait(timeout=240) == 0, self.said()[-5000:]
+        assert process.wait(timeout=600) == 0, self.said()[-5000:]
         found: dict[str, Any] = json.loads((self.root / "summary.json").read_text())
         return found
 
@@ -71,7 +72,7 @@ class Training:
         """Start, and end the whole tree with SIGKILL once it is `moment`."""
         process = self.start()
         try:
-            deadline = time.monotonic() + 240
+            deadline = time.monotonic() + 600
             while not moment():
                 assert process.poll() is None, self.said()[-5000:]
                 assert time.monotonic() < deadline, self.said()[-5000:]

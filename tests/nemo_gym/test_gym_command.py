@@ -8,7 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from stack import Stack, counter
+from stack import PATIENCE, Stack, counter
 
 from unbroken import Every, Run
 from unbroken.adapters.nemo_gym import protocol
@@ -51,12 +51,13 @@ def test_the_document_of_a_training_says_what_its_sessions_did(tmp_path: Path) -
         run.track(gym=gym)
         rewards: list[float | None] = []
         for step in run.steps(3):
+            run._running().wait()  # or the next save may be left out, while this one is written
             if step == 0:
                 gym.submit(rows)
                 stack.await_turn(1)  # from here on a session has a history
             if step == 1:
-                rewards += [rollout.reward for rollout in gym.take(1, timeout=60)]
-        rewards += [rollout.reward for rollout in gym.take(1, timeout=60)]
+                rewards += [rollout.reward for rollout in gym.take(1, timeout=PATIENCE)]
+        rewards += [rollout.reward for rollout in gym.take(1, timeout=PATIENCE)]
         run.close()
         gym.close()
         assert rewards == [1.0, 1.0]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from stack import HERE, PATIENCE, counter
 
+from tests.adapters.rays import apart
 from unbroken.adapters.nemo_gym.launch.locate import install_root
 from unbroken.adapters.nemo_gym.launch.record import free_port
 from unbroken.adapters.nemo_gym.launch.rollouts_file import trim_torn_line
@@ -50,7 +51,7 @@ class Project:
         )
         self.home = directory / "wrapped" if wrapped else source
         self.environment = {
-            **os.environ,
+            **apart(),  # of both commands: the second finds the cluster of the first
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "UNBROKEN_GYM_DIR": str(directory / "gym"),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -121,11 +122,8 @@ class Project:
         return [int(line) for line in self.calls.read_text().splitlines()] if self.calls.exists() else []
 
     def rewards(self) -> list[float]:
-        return (
-            [json.loads(line)["reward"] for line in self.out.read_text().splitlines()]
-            if self.out.exists()
-            else []
-        )
+        whole = self.out.read_text().rpartition("\n")[0] if self.out.exists() else ""
+        return [json.loads(line)["reward"] for line in whole.splitlines()]
 
 
 def kill_session(leader: int) -> None:

@@ -46,8 +46,8 @@ def test_sixteen_clients_and_twenty_cuts(tmp_path: Path) -> None:
                     with progress:
                         wanted = sum(acknowledged) + 16
                         while sum(acknowledged) < wanted:
-                            assert progress.wait(60)
-                    server.told("quiesce", Quiesce(timeout=30))
+                            assert progress.wait(300)
+                    server.told("quiesce", Quiesce(timeout=300))
                     last = server.told("export", Export(lineage=last.lineage, mark=last.mark))
                     kept |= {record.key: records.session(record.data) for record in last.records}
                     counted = sum(server.server.session_id_to_counter.values())
@@ -59,12 +59,12 @@ def test_sixteen_clients_and_twenty_cuts(tmp_path: Path) -> None:
             for one in clients:
                 one.result()
         assert sum(server.server.session_id_to_counter.values()) == sum(acknowledged)
-        server.told("quiesce", Quiesce(timeout=30))
+        server.told("quiesce", Quiesce(timeout=300))
         every = server.told("export", Export())
         digests = server.digests()
     with serving(Counter, tmp_path / "2") as other:
         other.adopt()
-        other.told("quiesce", Quiesce(timeout=30))
+        other.told("quiesce", Quiesce(timeout=300))
         prepared = other.told(
             "prepare", Prepare(records=every.records, shared=every.shared, media=every.media)
         )

@@ -237,7 +237,7 @@ def test_a_cut_and_a_drop(tmp_path: Path) -> None:
         server.adopt()
         for number in range(3):
             server.seeded(rollout=f"r{number}", call="1")
-        server.told("quiesce", Quiesce(timeout=10))
+        server.told("quiesce", Quiesce(timeout=300))
         exported = server.told("export", Export())
         server.told("release")
         assert len(exported.records) == 3

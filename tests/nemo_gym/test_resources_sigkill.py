@@ -17,7 +17,7 @@ import pytest
 from unbroken.adapters.nemo_gym import words
 
 SCRIPT = Path(__file__).with_name("dying_counter.py")
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def _free_port() -> int:

@@ -1,40 +1,46 @@
 """How much memory staging may take, where nobody says it: half of what is free.
 
-Asked for when more is needed, and not before, since training takes its own first. A container's limit
-counts as well as the machine's.
+Asked for when more is needed, and not before, since training takes its own first. The limits of the control
+groups that the process is in count as well as the machine's memory: those of a container, of a SLURM job, of a
+systemd unit; so does that of `ulimit -v`.
 
 Not promised: that the other half stays free.
 """
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
+from unbroken.engine.memory_groups import left_in_groups
+
 SHARE = 0.5
-_MEMORY = Path("/proc/meminfo")
-_GROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
 _UNKNOWN = 2 << 30
 """Where the system does not tell, as on macOS."""
 
 
-def free_share(*, memory: Path = _MEMORY, group: Path = _GROUP) -> int:
-    """Return the bytes that staging may take now."""
-    free = [n for n in (_available(memory), _left_in_group(group)) if n is not None]
+def free_share(*, proc: Path = _PROC) -> int:
+    """Return the bytes that staging may take now; `proc` is where the system tells."""
+    free = [n for n in (_available(proc), left_in_groups(proc), _left_to_map(proc)) if n is not None]
     return int(min(free) * SHARE) if free else _UNKNOWN
 
 
-def _available(path: Path) -> int | None:
+def _available(proc: Path) -> int | None:
+    return _kibibytes(proc / "meminfo", "MemAvailable:")
+
+
+def _left_to_map(proc: Path) -> int | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = _kibibytes(proc / "self" / "status", "VmSize:")
+    return None if limit == resource.RLIM_INFINITY or mapped is None else max(0, limit - mapped)
+
+
+def _kibibytes(path: Path, name: str) -> int | None:
+    """Return the bytes in the line of this name, which the kernel gives in KiB; None where it is not told."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    found = [line.split()[1] for line in lines if line.startswith(name)]
     return int(found[0]) * 1024 if found else None
-
-
-def _left_in_group(group: Path) -> int | None:
-    try:
-        limit, used = (group / "memory.max").read_text().strip(), (group / "memory.current").read_text()
-    except OSError:
-        return None
-    return None if limit == "max" else max(0, int(limit) - int(used))

@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 
 from tests.engine.children import die, in_child
+from tests.engine.ranks import assert_whole, differing, finish, go, results
+from tests.engine.ranks import steps_of as steps_of_ranks
 from tests.engine.runs import repository, steps_of
 from tests.engine.training import Training, engine_of, train, undisturbed
 from tests.repo.rings import Ring
@@ -292,6 +294,27 @@ def _met(store: FaultyStore) -> int:
         prepared = len(store.operations)
         full_disk.write(_state(9), meta(9), writer.checkpoints, Keeping(keep_last=9))
     return prepared
+
+
+def test_of_several_ranks_the_first_makes_room_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    """All have given the save up together by then."""
+    options: dict[str, Any] = {"total": 25, "length": 60_000, "keep_last": 9, "wait": True}
+    finish(tmp_path / "undisturbed", 2, **options)
+    with mounted(tmp_path / "run", "-t", "tmpfs", "-o", "size=4m", "unbroken-test") as root:
+        ended = go(root, 2, **options)
+        assert [one.error["error"] for one in ended] == ["SaveFailed"] * 2
+        assert (
+            "Of the run the checkpoints of steps 0, 5 and 10 went, so that the next save has room. Start all"
+            in (ended[0].error["message"])
+        )
+        assert "was given up by rank 0: No room is left" in ended[1].error["message"]
+        assert steps_of_ranks(root) == [15]
+        ended = finish(root, 2, **options)
+        assert [one.start["start"] for one in ended] == [15, 15]
+        assert_whole(root)
+        assert differing(root, tmp_path / "undisturbed") == []
+        for rank in range(2):
+            assert results(root, rank) == results(tmp_path / "undisturbed", rank)
 
 
 def test_a_save_that_another_fault_ends_deletes_nothing(disk: Path) -> None:

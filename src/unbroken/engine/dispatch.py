@@ -62,7 +62,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SaveContext:
     """What is the same for all saves of one engine, known once it has resumed."""
 
     birth: str = ""
@@ -90,7 +90,7 @@ class Dispatch:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.writer = BackgroundWriter()
-        self.facts = Facts()
+        self.context = SaveContext()
         self.sick_from_birth: frozenset[str] | None = None
         """Weights that were not finite when the run began; None until its first checkpoint tells."""
         self._unrecorded = ""
@@ -153,7 +153,7 @@ class Dispatch:
             NotCapturable: the state is nested too deeply for another process to write it.
             OSError, UnbrokenError: it could not be handed over.
         """
-        facts, snapshot, step = self.facts, taken.snapshot, taken.step
+        context, snapshot, step = self.context, taken.snapshot, taken.step
         waits = taken.thread == threading.get_ident()
 
         def blocked() -> float:
@@ -171,17 +171,17 @@ class Dispatch:
             process=self._process,
             episodes=taken.episodes,
             metrics=dict(taken.metrics),
-            versions=facts.versions,
-            fingerprint=facts.fingerprint,
+            versions=context.versions,
+            fingerprint=context.fingerprint,
             seconds_blocked=blocked(),
-            birth=facts.birth,
-            inexact=facts.inexact,
+            birth=context.birth,
+            inexact=context.inexact,
             max_overhead=self._settings.interval.max_overhead,
             trackers=self.trackers(),
         )
         order = Order(
             meta=describe(snapshot, circumstances),
-            keeping=Keeping.under(self._settings, damaged=facts.damaged),
+            keeping=Keeping.under(self._settings, damaged=context.damaged),
             sick_from_birth=self.sick_from_birth,
         )
         carry: Carry

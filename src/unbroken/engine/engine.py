@@ -50,7 +50,7 @@ from unbroken.engine.seat import Seat, check_world
 from unbroken.engine.settings import Settings
 from unbroken.engine.snapshots import Snapshots
 from unbroken.engine.source import Source
-from unbroken.engine.start import facts_of, sick_at_first
+from unbroken.engine.start import context_of, sick_at_first
 from unbroken.engine.trackers.place import Finders, Place
 from unbroken.engine.trackers.trackers import Trackers
 from unbroken.engine.warnings import StagingFullWarning, Told
@@ -144,7 +144,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
             source, self.settings, segment=segment, process=self._process, schedule=self._schedule,
             companion=self._companion, clock=clock, now=now,
         )  # fmt: skip
-        self._snapshots = Snapshots(source, self.settings, memory, lambda: self._dispatch.facts.inexact)
+        self._snapshots = Snapshots(source, self.settings, memory, lambda: self._dispatch.context.inexact)
         self._writer = self._dispatch.writer
         self.preemption = Preemption(self.settings, self._requests, self._writer)
         """Whether a signal has told this process to end."""
@@ -217,7 +217,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         mirroring = self._dispatch.mirroring
         found = self._opening.find(repository, run, origin=origin, mirroring=mirroring)
         self._step = found.step if found.commit is not None or found.restored else step
-        facts = self._dispatch.facts = facts_of(found, run, self._source, segment=self.segment)
+        context = self._dispatch.context = context_of(found, run, self._source, segment=self.segment)
         self._dispatch.sick_from_birth = sick_at_first(repository, found, self.world)
         if not found.restored:
             state = self._save(step, reason="start of training", position="start")
@@ -237,7 +237,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._schedule.begin(self._step, found.episodes)
         self._dispatch.progress.step(self._step)
         report = found.report(
-            versions=facts.versions, fingerprint=facts.fingerprint, seconds=self._clock() - started,
+            versions=context.versions, fingerprint=context.fingerprint, seconds=self._clock() - started,
             also=self.settings.says,
         )  # fmt: skip
         run.append_history(

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from unbroken.engine import fingerprint
 from unbroken.engine.council import Member
-from unbroken.engine.dispatch import Facts
+from unbroken.engine.dispatch import SaveContext
 from unbroken.engine.faults import Traces
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.metadata import not_finite_at_birth
@@ -142,7 +142,7 @@ def tell_refused(run: Seat, error: BaseException, *, job: str, process: Process,
         run.append_history(record)
 
 
-def facts_of(found: Resumption, seat: Seat, source: Source, *, segment: int) -> Facts:
+def context_of(found: Resumption, seat: Seat, source: Source, *, segment: int) -> SaveContext:
     """Return what every save from here on says; writes the birth document that they go with, where there is none."""
     threads = source.threads() if isinstance(source, KnowsThreads) else None
     versions, around = fingerprint.versions(), fingerprint.fingerprint(threads)
@@ -152,4 +152,6 @@ def facts_of(found: Resumption, seat: Seat, source: Source, *, segment: int) -> 
     else:
         birth = found.birth
     inexact = found.set_apart(versions=versions, fingerprint=around)
-    return Facts(birth=birth, damaged=found.damaged, inexact=inexact, versions=versions, fingerprint=around)
+    return SaveContext(
+        birth=birth, damaged=found.damaged, inexact=inexact, versions=versions, fingerprint=around
+    )

@@ -164,7 +164,7 @@ def _loop(loop: Loop, order: Order, *, after: int) -> Finding:
     loop.track(run)
     for step in loop.steps(run):
         if order.kill:
-            run._running().wait()  # as `Killer` does
+            run.wait()  # as `Killer` does
             if step == order.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
     weights = {

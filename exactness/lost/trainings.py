@@ -171,7 +171,7 @@ def _loop(training: Training, every: int, kill: int, told: Told) -> None:
     run.vars.seen, run.vars.collected, run.vars.episodes = first, [], 0
     for step in run.steps(training.steps):
         if kill and step == kill:
-            run._running().wait()
+            run.wait()
             os.kill(os.getpid(), signal.SIGKILL)
         kept = run.vars
         now = torch.as_tensor(kept.seen, dtype=torch.float32)

@@ -255,7 +255,7 @@ def loop_unbroken(place: Place) -> None:
     run.track(policy=loop.policy, optimizer=loop.optimizer, env=loop.env)
     for iteration in run.steps(EPISODES):
         if place.stage == "first" and iteration == EPISODES // 2 + 1:
-            run._running().wait()
+            run.wait()
             os.kill(os.getpid(), signal.SIGKILL)
         loop.iterate()
     place.end(loop.policy.parameters())

@@ -100,7 +100,7 @@ def main() -> None:
     run.track(env=env)
     with (Path(folder) / name).open("a", buffering=1) as lines:
         for step in run.steps(STEPS):
-            run._running().wait()
+            run.wait()
             if step == int(kill_at):
                 os.kill(os.getpid(), signal.SIGKILL)
             answer = env.step(np.full(1, np.sin(step), np.float32))

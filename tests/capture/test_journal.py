@@ -28,7 +28,7 @@ def training(root: Path, env: Any, total: int, *, stop_at: int = -1, **settings:
         for step in run.steps(total):
             if step == stop_at:
                 return
-            run._running().wait()
+            run.wait()
             yield step
             result = env.step(env.action_space.sample())
             if np.any(result[2]) or np.any(result[3]):

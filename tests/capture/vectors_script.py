@@ -55,7 +55,7 @@ for step in run.steps(60):
             envs.reset(seed=99)
         else:
             made.call(AGENT, "forget")
-    run._running().wait()  # so that what is resumed does not depend on the disk
+    run.wait()  # so that what is resumed does not depend on the disk
     if kill == "kill" and step >= 20 and run.vars.ended.any():
         pids = [process.pid for process in getattr(made, "processes", ())]
         Path(out).write_text(f"{step} {pids}")

@@ -20,7 +20,7 @@ run.track(rng=rng, weights=weights)
 for step in run.steps(60):
     if cold and run.report is not None and step == run.report.step:
         rng.bit_generator.state = np.random.default_rng(5).bit_generator.state
-    run._running().wait()  # so that each interval has its checkpoint
+    run.wait()  # so that each interval has its checkpoint
     if step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
     weights += rng.normal(size=64) * 0.5**step

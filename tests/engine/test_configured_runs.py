@@ -62,7 +62,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
         run = unbroken.Run(quiet=True)
         run.track(buffer=buffer, extra=np.arange(5000.0) if tracked is None else tracked)
         for step in run.steps(total):
-            run._running().wait()  # so that each interval has its checkpoint
+            run.wait()  # so that each interval has its checkpoint
             if isinstance(tracked, Forgetful):
                 tracked.value += 1
             buffer.add(obs=np.full(2048, step))

@@ -125,7 +125,7 @@ def start(order: dict[str, object]) -> None:
             assert run.report.restored
             training.chill()
         if step == order["kill"]:
-            run._running().wait()
+            run.wait()
             os.kill(os.getpid(), signal.SIGKILL)
         training.step(step)
     training.check()

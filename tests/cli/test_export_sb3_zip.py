@@ -30,8 +30,12 @@ from stable_baselines3.common.utils import LinearSchedule, get_linear_fn, set_ra
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.adapters.sb3 import trainings
+from unbroken.adapters.sb3.policy import POLICY
 from unbroken.adapters.sb3.source import TrainingSource
 from unbroken.adapters.sb3.zip_file import place_of_model, read_model
+from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.settings import Settings
 from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback
 from unbroken.state.snapshot import Snapshot
@@ -361,6 +365,25 @@ def test_all_is_found_in_a_process_that_has_imported_nothing(tmp_path: Path) -> 
     assert "To load: stable_baselines3.A2C.load('model.zip')" in done.stdout
     own = tmp_path / f"own-{training.model.num_timesteps}.zip"
     assert same(*(load_from_zip_file(file, device="cpu")[1] for file in (tmp_path / "model.zip", own)))
+
+
+def test_a_model_that_a_loop_tracks_is_found_and_must_be_whole(tmp_path: Path) -> None:
+    model = trainings.sac()
+    for job in ("whole", "part"):
+        source = GraftSource({"agent": model}, policy_of_loaded(POLICY))
+        with CheckpointEngine(source, Settings(root=tmp_path / job, job="run"), environment={}) as engine:
+            engine.resume()
+        model.actor.optimizer = None  # type: ignore[assignment]
+
+    def export(job: str) -> Answer:
+        return unbroken("export", job, "--to", f"{job}.zip", cwd=tmp_path)
+
+    assert export("whole").code == 0
+    assert same(loaded(model, tmp_path / "whole.zip").policy.state_dict(), model.policy.state_dict())
+    answer = export("part")
+    assert answer.code == 2
+    assert "holds no actor.optimizer of the model" in " ".join(answer.err.split())
+    assert not (tmp_path / "part.zip").exists()
 
 
 def test_what_was_trained_on_a_device_that_is_not_here_is_read(tmp_path: Path) -> None:

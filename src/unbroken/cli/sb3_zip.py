@@ -113,10 +113,10 @@ def _contents(repository: Repository, commit: Commit) -> Contents:
     at = checkpoint.root(place)
     model = read_model(snapshot, place, _last(at))
     states: dict[str, Any] = {
-        name: _weights(checkpoint, at) if name == "policy" else _optimizer(_follow(at, name))
+        name: _weights(checkpoint, at) if name == "policy" else _optimizer(_follow(at, name), name)
         for name in model.states
     }
-    variables = {name: _variable(_follow(at, name)) for name in model.variables}
+    variables = {name: _variable(_follow(at, name), name) for name in model.variables}
     return Contents(model, states, variables, tuple(_left(model, snapshot, names)))
 
 
@@ -165,17 +165,26 @@ def _tensor(array: NamedArray) -> Any:
     return tensor_of(array.dtype, array.values)
 
 
-def _variable(at: Cursor) -> Any:
+def _variable(at: Cursor, name: str) -> Any:
     array = at.array()
     if array is None:
-        return None
+        raise _missing(name)
     tensor = _tensor(array)
     fields = (at.value.v.v or {}) if isinstance(at.value, Coded) and isinstance(at.value.v, Dict) else {}
     return tensor.requires_grad_() if fields.get("grad") else tensor
 
 
-def _optimizer(at: Cursor) -> dict[str, Any]:
+def _missing(name: str) -> ConfigError:
+    return ConfigError(
+        f"The checkpoint holds no {name} of the model, without which SB3 cannot load it.",
+        hint="Write what other programs can use of it, with --to neutral.",
+    )
+
+
+def _optimizer(at: Cursor, name: str) -> dict[str, Any]:
     """Return the `state_dict` of an optimizer: its parameters by number, in the order of its groups."""
+    if not at.attr("param_groups"):
+        raise _missing(name)
     numbers: dict[int, int] = {}
     groups: list[dict[str, Any]] = []
     for group in _items(at.attr("param_groups")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,12 @@ TRACKERS = frozenset({"tensorboard", "tensorboardX", "wandb", "mlflow"})
 """Imported like frameworks. Their names are words of the settings, which the engine has to know."""
 FILE_FORMATS = {Path("engine/monitoring/scalars.py"): {"tensorboard"}}
 """Where a tracker's library does nothing but write files, which no training has to do with; see ARCHITECTURE.md."""
+LEADS_BACK = {
+    ("unbroken.engine.observer", "unbroken.engine.monitoring.monitor"),
+    ("unbroken.adapters.sb3.policy", "unbroken.adapters.sb3.workers"),
+    ("unbroken.adapters.rllib.policy", "unbroken.adapters.rllib.actors"),
+}
+"""Imports of a module by one that it imports: each stands inside the one function that needs it."""
 NAMED = re.compile(rf"\b({'|'.join(sorted(FRAMEWORKS))}|sb3|SB3|gym|rllib|tune)\b")
 
 FILES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
@@ -90,9 +97,9 @@ def layer_of(file: Path) -> str:
     return "" if first == "__init__" else first
 
 
-def imports(source: str, package: list[str]) -> Iterator[str]:
+def imports(source: str | ast.Module, package: list[str]) -> Iterator[str]:
     """Yield the dotted name of all that `source`, a module of `package`, imports."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,6 +116,15 @@ def imports(source: str, package: list[str]) -> Iterator[str]:
 
 def imports_of(file: Path) -> set[str]:
     return set(imports((SOURCE / file).read_text(), ["unbroken", *file.parent.parts]))
+
+
+def run_time_imports(file: Path) -> set[str]:
+    """Return what a module imports, but for what only a type checker sees."""
+    tree = ast.parse((SOURCE / file).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return set(imports(tree, ["unbroken", *file.parent.parts]))
 
 
 def strings(source: str) -> Iterator[str]:
@@ -145,6 +161,26 @@ def test_adapters_do_not_know_each_other(file: Path) -> None:
     assert own is not None, f"{part} belongs to no adapter: add it to ADAPTERS"
     known = {name.split(".")[2] for name in imports_of(file) if name.startswith("unbroken.adapters.")}
     assert known <= own | SHARED
+
+
+def test_no_module_imports_what_imports_it() -> None:
+    names = {
+        ".".join(["unbroken", *file.with_suffix("").parts]).removesuffix(".__init__"): file for file in FILES
+    }
+    graph = {
+        name: {one if one in names else one.rpartition(".")[0] for one in run_time_imports(file)}
+        & names.keys() - {name}
+        for name, file in names.items()
+    }
+    for name, other in LEADS_BACK:
+        graph[name].remove(other)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
+    for name, other in LEADS_BACK:  # each still does
+        with pytest.raises(CycleError):
+            TopologicalSorter({**graph, name: graph[name] | {other}}).prepare()
 
 
 def test_every_engine_that_an_adapter_makes_looks_for_trackers() -> None:

@@ -1,7 +1,7 @@
 """How long the server of `unbroken ui` takes for a page: of a run with 1,000 checkpoints, and of 10,000 sessions of NeMo Gym.
 
-Each page is asked for once by a process that has never looked at the run, and then again; the last line is the work of
-*Measure*, from its form to its end. Processor time is what counts on a machine that does other things, too; the browser's
+Each page is asked for once by a process that has never looked at the run, and then again; the last two lines are the work of
+*Measure*, from its form to its end, and what `unbroken report` takes for its page. Processor time is what counts on a machine that does other things, too; the browser's
 part is not in it. Run: `python -m benchmarks.pages`
 """
 
@@ -25,6 +25,7 @@ PAGES = (
     "/runs/sessions/checkpoints/2/session?server=counter&key=s-05000",
     "/runs/many/measure",
 )
+REPORT = "unbroken report many"
 
 
 def main() -> None:
@@ -35,9 +36,29 @@ def main() -> None:
         make_many(Path(folder) / "many", CHECKPOINTS)
         make_sessions(Path(folder) / "sessions", SESSIONS)
         print(f"{'page':<64} {'first':>8} {'processor':>10} {'again':>8} {'bytes':>9}")
-        for page in PAGES:
+        for page in (*PAGES, REPORT):
             command = [sys.executable, "-m", "benchmarks.pages", folder, page]
             print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, end="")
+
+
+def tell(page: str, first: float, spent: float, again: float, nbytes: int) -> None:
+    """Print a line."""
+    print(f"{page:<64} {first * 1e3:>8.0f} {spent * 1e3:>10.0f} {again * 1e3:>8.0f} {nbytes:>9,}")
+
+
+def report(root: str) -> None:
+    """Print how long the page of a report takes, in milliseconds."""
+    from unbroken.inspection.target import run_of
+    from unbroken.ui.report.page import report as page
+
+    taken: list[tuple[float, float]] = []
+    text = ""
+    for _ in range(2):
+        wall, processor = time.perf_counter(), time.process_time()
+        text = page(run_of(f"{root}/many"), now=time.time())
+        taken.append((time.perf_counter() - wall, time.process_time() - processor))
+    (first, spent), (again, _) = taken
+    tell(REPORT, first, spent, again, len(text.encode()))
 
 
 def ask(root: str, page: str) -> None:
@@ -58,14 +79,16 @@ def ask(root: str, page: str) -> None:
     wall = time.perf_counter()
     pages.get(page)
     again = time.perf_counter() - wall
-    print(
-        f"{page:<64} {first * 1e3:>8.0f} {spent * 1e3:>10.0f} {again * 1e3:>8.0f} {len(answer.content):>9,}"
-    )
+    tell(page, first, spent, again, len(answer.content))
     site.close()
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        ask(*sys.argv[1:])
+        root, page = sys.argv[1:]
+        if page == REPORT:
+            report(root)
+        else:
+            ask(root, page)
     else:
         main()

@@ -263,7 +263,9 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "engine/test_ranks.py::test_a_damaged_part_of_one_rank_sends_all_to_the_same_older_checkpoint",
         "engine/test_ranks.py::test_where_no_checkpoint_is_whole_all_ranks_stop",
     )),
-    "I12": ("a full disk fails the save, keeps what was there, and an alert metric rises", (
+    "I12": ("a full disk costs the oldest, or fails the save and keeps what was there, and an alert metric rises", (
+        "engine/test_full_disk.py::test_without_a_free_byte_a_killed_training_starts_saves_and_ends_as_the_undisturbed_one",
+        "engine/test_full_disk.py::test_where_it_would_be_in_vain_nothing_goes_and_the_error_says_what_has_to_be_freed",
         "store/test_real_conditions.py::test_a_full_disk_keeps_what_was_there",
         "torture/test_slice.py::test_nothing_is_lost_or_wrong_or_hangs",
         "monitoring/test_failures.py::test_on_a_full_disk_the_metric_rises_and_once_there_is_room_the_run_goes_on",

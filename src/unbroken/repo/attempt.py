@@ -9,6 +9,7 @@ from unbroken.format.meta import Meta
 from unbroken.format.pack import PackIndex
 from unbroken.format.ranks import RankRecord, SaveOrder
 from unbroken.repo.chunklists import References
+from unbroken.repo.coordinator import Coordinator
 from unbroken.repo.encoding import EncodedComponent
 from unbroken.types import Digest
 
@@ -21,6 +22,8 @@ class Attempt:
     joined: tuple[RankRecord, ...] = ()
     """What others have written for it already."""
     ranks: tuple[RankPart, ...] = ()
+    coordinator: Coordinator | None = None
+    """Who asks other ranks for their parts; None where nobody has to be asked."""
     written: list[str] = field(default_factory=list[str])
     packs: list[str] = field(default_factory=list[str])
     in_doubt: bool = False

@@ -239,30 +239,31 @@ class CheckpointWriter(MakesRoom):
         *,
         sign: bool = True,
         joint: Joint | None = None,
-        ranks: Iterable[RankPart] = (),
+        ranks: Iterable[RankPart] | None = None,
     ) -> Commit:
         """Write a checkpoint of parts that give their blobs and documents themselves; as `write` otherwise.
 
         They yield those blobs that `must_write` asks for, and add them to `stored`. `sign` is about
         pickled parts, those of `joint` included: without it nobody vouches for them. `ranks` are those
-        that have written the original of a copy.
+        that have written the original of a copy: it is whole, and no rank of this run is asked for a part.
         """
         self._check_process()
         order = self.order(meta) if joint is None else joint.order
-        attempt = Attempt(order, () if joint is None else joint.records, tuple(ranks))
+        coordinator = self._coordinator if ranks is None else None
+        attempt = Attempt(order, () if joint is None else joint.records, tuple(ranks or ()), coordinator)
         try:
             commit = self._write(attempt, parts, meta, stored, sign=sign)
         except Exception as error:
             self.in_doubt = self.in_doubt or attempt.in_doubt
             fenced = self._overtaken(error)
             self._discard(attempt, delete=fenced is None)
-            if self._coordinator is not None:
-                self._coordinator.give_up(fenced or error)
+            if coordinator is not None:
+                coordinator.give_up(fenced or error)
             if fenced is not None and fenced is not error:
                 raise fenced from error
             raise
-        if self._coordinator is not None:
-            self._coordinator.conclude(commit.sequence)
+        if coordinator is not None:
+            coordinator.conclude(commit.sequence)
         # The checkpoint exists now. Both that follow are hints which nobody trusts: to report the save
         # as failed because of them would be wrong, and what is wrong shows at the next save.
         with suppress(StoreError, Fenced):
@@ -331,11 +332,11 @@ class CheckpointWriter(MakesRoom):
         fencing.check(self._store, self._claim)
         written = Written()
         others: list[RankRecord] = []
-        if self._coordinator is not None:
-            self._coordinator.order(attempt.order)
+        if attempt.coordinator is not None:
+            attempt.coordinator.order(attempt.order)
             # Durable before the others are asked: where one differs, it compares itself with these.
             put_all(self._store, self._parts(attempt, parts, written))
-            others = self._coordinator.collect({part.entry.component: part for part in written.parts})
+            others = attempt.coordinator.collect({part.entry.component: part for part in written.parts})
             put_all(self._store, self._closing(attempt, meta, written, others, sign=sign))
         else:
             put_all(
@@ -399,8 +400,8 @@ class CheckpointWriter(MakesRoom):
         sign: bool,
     ) -> Iterator[tuple[str, Content]]:
         """Yield what to put then: the metadata, and the manifest last."""
-        if self._coordinator is not None:
-            meta = together(meta, others, replicated=self._coordinator.replicated)
+        if attempt.coordinator is not None:
+            meta = together(meta, others, replicated=attempt.coordinator.replicated)
         meta = msgspec.structs.replace(meta, cost=spent_on(meta.cost, written.parts))
         meta_data = metas.encode(meta)
         encoded = written.parts
@@ -415,7 +416,7 @@ class CheckpointWriter(MakesRoom):
             opaque=sorted(place for part in encoded for place in part.opaque),
             ranks=list(attempt.ranks),
         )
-        if self._coordinator is not None:
+        if attempt.coordinator is not None:
             manifest = merged(manifest, meta, others)
         elif attempt.joined:
             manifest = joined(manifest, attempt.joined)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from unbroken.adapters.trackers.once import HeldByWandb
 from unbroken.capture.hooks import Hook
 from unbroken.lightning import CheckpointCallback
 
+from .children import HERE
 from .fits import Bar, Cut, quiet
 from .test_tracker_loggers import rows, shown
 from .trainings import Regression, seed
@@ -170,6 +175,28 @@ def test_rows_of_a_new_header_come_back_in_it(tmp_path: Path) -> None:
     texts = [(tmp_path / root / "table" / "version_0" / "metrics.csv").read_bytes() for root in ("U", "R")]
     assert texts[0] == texts[1]
     assert "late" in next(csv.reader(texts[0].decode().splitlines()))
+
+
+@pytest.mark.exactness
+def test_of_several_processes_the_first_goes_on_in_its_files(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.adapters.lightning.tracker_ranks_script",
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.run([*command, "5"], cwd=HERE, env=environment, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    subprocess.run(command, cwd=HERE, env=environment, capture_output=True, check=True)
+    assert names(tmp_path / "lightning_logs") == names(tmp_path / "csv") == ["version_0"]
+    curves = shown(tmp_path / "lightning_logs" / "version_0")
+    assert curves["each"] == list(range(BATCHES))  # each process has half of the data
+    assert curves["unbroken/restart"] == [4]
+    steps = [int(row["step"]) for row in rows(tmp_path / "csv" / "version_0" / "metrics.csv") if row["each"]]
+    assert steps == list(range(BATCHES))
 
 
 class Run:

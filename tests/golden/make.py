@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from unbroken.format import layout
 from unbroken.format.compression import BlobCodec, Compression
 from unbroken.format.meta import Meta
 from unbroken.format.records import HistoryRecord
@@ -187,6 +188,7 @@ def make(root: Path) -> None:
             writer.retain(plan_retention(repository.commits(), keep_last=2, keep_first=True))
             writer.mark_pending(Step(400), "SIGTERM")
     (root / JOB / names.LOCK).unlink()  # no object of the format
+    (root / JOB / layout.BALLAST).unlink()  # noise
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from unbroken.repo.repository import Repository
 
 SCRIPT = Path(__file__).parent / "sampled_script.py"
-PATIENCE = 100.0
+PATIENCE = 600.0
 Told = list[dict[str, Any]]
 
 

@@ -76,7 +76,9 @@ def batches(loader: DataLoader[Any]) -> Iterator[list[int]]:
 def main() -> None:
     root, options = Path(sys.argv[1]), Options(**json.loads(sys.argv[2]))
     me = world(
-        replicated=["policy_weights", "optimizer_states", "training_state"], sync_timeout=30, start_timeout=30
+        replicated=["policy_weights", "optimizer_states", "training_state"],
+        sync_timeout=300,
+        start_timeout=300,
     )
     torch.manual_seed(1)
     policy = torch.nn.Linear(1, 1)

@@ -50,7 +50,7 @@ def start(
         check=False,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
     )  # fmt: skip
     assert done.returncode == expect, done.stderr
     return done

@@ -49,7 +49,7 @@ def run_all(jobs: list[Told], *, seed: int) -> list[Told]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=600,
     )
     told = [json.loads(line) for line in done.stdout.splitlines()]
     expected = [-9 if "kill_at" in job else 0 for job in jobs]

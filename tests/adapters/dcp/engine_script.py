@@ -49,7 +49,7 @@ def main() -> None:
     rank, size, meeting, root, steps = sys.argv[1:]
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank), world_size=int(size))
     engine = Engine(int(rank))
-    run = unbroken.Run(root, every=1000, world=world(replicated=(), start_timeout=60))
+    run = unbroken.Run(root, every=1000, world=world(replicated=(), start_timeout=300))
     run.track(engine=engine)
     first, began = -1, ""
     for step in run.steps(int(steps)):

@@ -123,7 +123,7 @@ def main() -> None:
     )
     training = Training(given.rank, given.size, given.seed)
     built = [p._local_tensor.detach().clone() for p in training.model.parameters()]
-    run = unbroken.Run(given.root, every=EVERY, world=world(replicated=(), start_timeout=60))
+    run = unbroken.Run(given.root, every=EVERY, world=world(replicated=(), start_timeout=300))
     run.track(
         model=training.model,
         optimizer=training.optimizer,
@@ -141,6 +141,7 @@ def main() -> None:
             if given.rank == 1 and step == given.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
             training.step()
+            run._running().wait()  # or the next save may be left out, while this one is written
     except UnbrokenError as error:
         if given.kill >= 0:
             raise

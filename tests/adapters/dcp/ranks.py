@@ -55,7 +55,7 @@ def run(
         for rank in range(size)
     ]
     try:
-        ends = [rank.communicate(timeout=120) for rank in ranks]
+        ends = [rank.communicate(timeout=600) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -64,7 +64,7 @@ def main() -> None:
     root, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    me = world(sync_timeout=20.0, start_timeout=30.0)
+    me = world(sync_timeout=300.0, start_timeout=300.0)
     random.seed(me.rank)
     np.random.seed(me.rank)  # noqa: NPY002 - the global generator is saved
     torch.manual_seed(5 + 100 * me.rank)  # the wrapper gives all ranks the weights of rank 0
@@ -91,6 +91,7 @@ def main() -> None:
             if step == options.drift:
                 moment = next(iter(optimizer.state.values()))["exp_avg"]
                 moment.view(torch.int32).add_(1)
+            run._running().wait()  # or the next save may be left out, while this one is written
     except UnbrokenError as error:
         sys.stdout.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
         sys.stdout.flush()

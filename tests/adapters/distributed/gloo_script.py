@@ -39,7 +39,7 @@ class Options:
     """Say that this step has come, and wait in it until a signal tells this process to end."""
     cold: str = ""
     """Part that is not brought back."""
-    step_timeout: float = 20.0
+    step_timeout: float = 300.0
 
 
 def at(step: int, options: Options, run: unbroken.Run) -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     root, options = sys.argv[1], Options(**json.loads(sys.argv[2]))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    me = world(sync_timeout=20.0, start_timeout=30.0, step_timeout=options.step_timeout)
+    me = world(sync_timeout=300.0, start_timeout=300.0, step_timeout=options.step_timeout)
     torch.manual_seed(me.rank)
     random.seed(me.rank)
     np.random.seed(me.rank)  # noqa: NPY002 - the global generator is saved
@@ -103,6 +103,7 @@ def main() -> None:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
             optimizer.step()
+            run._running().wait()  # or the next save may be left out, while this one is written
             if step == options.stop:
                 # The other one waits for it where ranks agree, and nowhere else.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)

@@ -14,7 +14,7 @@ from typing import Any
 from tests.engine.ranks import LAUNCHER
 from tests.store.servers import free_port
 
-SECONDS = 60.0
+SECONDS = 600.0
 """So long a test waits for a rank that should have come to its end."""
 
 

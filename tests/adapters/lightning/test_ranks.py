@@ -256,7 +256,7 @@ def test_lightnings_own_launcher_starts_the_others(tmp_path: Path) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
         with (tmp_path / "log").open("ab") as log:
             return subprocess.run(
-                command, env=environment, stdout=log, stderr=log, check=False, timeout=150
+                command, env=environment, stdout=log, stderr=log, check=False, timeout=600
             ).returncode
 
     runs = Trainings(tmp_path)

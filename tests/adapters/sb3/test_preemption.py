@@ -33,10 +33,10 @@ class Told:
 
 
 CASES = [
-    Told("ppo_in_optimizer", 256, 9, 192, 30.0, ("model/policy/optimizer",)),
+    Told("ppo_in_optimizer", 256, 9, 192, 300.0, ("model/policy/optimizer",)),
     Told("ppo", 320, 3, 192, 0.0, ("model/rollout_buffer/advantages",), "SIGUSR1"),
-    Told("sac", 160, 6, 128, 30.0),
-    Told("ars", 4000, 2, -1, 30.0),
+    Told("sac", 160, 6, 128, 300.0),
+    Told("ars", 4000, 2, -1, 300.0),
 ]
 
 

@@ -26,7 +26,7 @@ def script(root: Path, *, kill: int = 0, mode: str = "plain", least: float = 0.0
         [sys.executable, SCRIPT, root, str(kill), mode, str(least)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "TMPDIR": str(root.parent)},
     )
     assert done.returncode == (-9 if kill else 0), done.stderr
@@ -85,7 +85,7 @@ def test_the_same_episodes_left_in_the_training_change_its_end(
 def test_a_policy_below_the_least_reward_is_passed_over_with_its_reward(killed: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(killed, tmp_path / "runs"))
     done = subprocess.run(  # noqa: PLW1510 - the status is looked at
-        [sys.executable, SCRIPT, root, "0", "trial", "501"], capture_output=True, text=True, timeout=120
+        [sys.executable, SCRIPT, root, "0", "trial", "501"], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 1, "no policy gets more than 500 out of this environment"
     assert done.stderr.count("the warm-up evaluation rejects it: a mean reward of") == len(whole(root))

@@ -35,6 +35,9 @@ class Killer(BaseCallback):
         self.left = 1 if MODE == "untidy" else 0
 
     def _on_step(self) -> bool:
+        session = ours._session
+        if session is not None and session._engine is not None:
+            session._engine._writer.wait()  # what a kill leaves is no matter of the disk
         if self.num_timesteps == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.left:

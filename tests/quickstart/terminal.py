@@ -108,7 +108,7 @@ class Terminal:
 
     def checkpoints(self) -> int:
         """Return how many checkpoints were committed in this directory and are still there."""
-        return sum(1 for _ in self.folder.glob("runs/*/commits/*"))
+        return sum(1 for _ in self.folder.glob("runs/*/commits/*.json"))
 
     def told(self) -> list[str]:
         """Return the lines of the start before that are Unbroken's or the script's."""

@@ -102,6 +102,12 @@ class Resumption:
     def episodes(self) -> int:
         return self.meta.episodes if self.meta is not None else 0
 
+    def _counted(self) -> Mapping[str, object]:
+        """Return what the checkpoint's metadata counts, if it is of this very step: what was rebuilt has more."""
+        if self.commit is None or self.commit.step != self.step:
+            return {}
+        return {"episodes": self.episodes}
+
     @property
     def position(self) -> Position:
         return self.commit.position if self.commit is not None else ("step" if self.restored else "start")
@@ -149,7 +155,7 @@ class Resumption:
             warnings=tuple(warnings),
             promises=lowered(self.promises, inexact),
             inexact=inexact,
-            facts=self.facts,
+            facts={**self._counted(), **self.facts},
             steps_lost=self.steps_lost,
             lost_at_least=self.lost_at_least,
             seconds=seconds,

@@ -68,7 +68,7 @@ class Epochs:
         for epoch, first in self.starts.items():
             if epoch > commit.epoch and first <= commit.sequence:
                 return epoch
-        for other in among:
+        for other in among if self.damaged else ():
             if (
                 other.epoch in self.damaged
                 and commit.epoch < other.epoch

@@ -37,6 +37,8 @@ class PrunePlan:
     inventory: Inventory
     index: BlobIndex
     busy: Process | None
+    lists: ChunkLists
+    """Those that were read for it: whoever asks further reads none of them again."""
 
 
 def plan_prune(store: ByteStore, *, keep_last: int | None = None) -> PrunePlan:
@@ -81,7 +83,7 @@ def _plan(store: ByteStore, keep_last: int | None) -> PrunePlan:
         gone = {layout.pack_name(key) for key in collection.packs}
         packs = {name: found for name, found in index.packs.items() if name not in gone}
         rewritten = compaction.plan_compaction(packs, collection.needed.blobs, compaction.WHOLE, epoch=epoch)
-    return PrunePlan(retention, collection, rewritten, inventory, index, busy)
+    return PrunePlan(retention, collection, rewritten, inventory, index, busy, lists)
 
 
 def retention_now(store: ByteStore, commits: Iterable[Commit], keep_last: int) -> RetentionPlan:

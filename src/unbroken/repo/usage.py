@@ -93,14 +93,13 @@ def measure(store: ByteStore) -> RunCost:
     plan = plan_prune(store)
     there = sizes_of(store)
     commits = plan.inventory.log.commits
-    lists = ChunkLists(plan.index)
     parts: list[_Part] = []
     own: dict[int, int] = {}
     problems: dict[int, str] = {}
     gone: list[Commit] = []
     for number, commit in enumerate(commits):
         try:
-            parts += settled(plan.index, partial(_measured, store, plan.index, lists, number, commit))
+            parts += settled(plan.index, partial(_measured, store, plan.index, plan.lists, number, commit))
             own[number] = sum(map(store.size, _objects_of(commit, commits)))
         except (CorruptObject, ObjectMissing, UnsupportedFormat) as error:
             if is_gone(store, commit):  # the training does not keep it any more
@@ -112,6 +111,9 @@ def measure(store: ByteStore) -> RunCost:
     by_checkpoint = _costs(((part.checkpoint, part) for part in parts), sizes)
     by_component = _costs(((part.component, part) for part in parts), sizes)
     by_part = _costs(((id(part), part) for part in parts), sizes)
+    by_number: dict[int, dict[str, Cost]] = {}
+    for part in parts:
+        by_number.setdefault(part.checkpoint, {})[part.component] = by_part[id(part)]
     found: list[CheckpointCost] = []
     for number, commit in enumerate(commits):
         if commit in gone:
@@ -119,8 +121,7 @@ def measure(store: ByteStore) -> RunCost:
         cost = by_checkpoint.get(number, Cost())
         cost.alone += own.get(number, 0)
         cost.raw += own.get(number, 0)
-        components = {part.component: by_part[id(part)] for part in parts if part.checkpoint == number}
-        found.append(CheckpointCost(commit, cost, components, problems.get(number, "")))
+        found.append(CheckpointCost(commit, cost, by_number.get(number, {}), problems.get(number, "")))
     on_disk = sum(there.values())
     dead = _dead(there, plan)
     components = dict(sorted(by_component.items()))

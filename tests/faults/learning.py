@@ -135,6 +135,39 @@ class TwoPhases(Net):
         self.run.vars.optimizer.state.clear()
 
 
+class Masters(Training):
+    """B10: the weights proper are kept in 32 bits beside a network of 16, and are theirs after ten starts, half of which
+    have trained nothing."""
+
+    steps = 34
+    kills = (6, 11, 10, 16, 15, 21, 20, 26, 25, 31)
+
+    def __init__(self, run: unbroken.Run) -> None:
+        super().__init__(run)
+        self.net = nn.Linear(3, 2).bfloat16()
+        self.masters = [p.detach().float().requires_grad_() for p in self.net.parameters()]
+        self.optimizer = torch.optim.SGD(self.masters, lr=1e-3)
+        run.track(policy=self.net, masters=self.masters, optimizer=self.optimizer)
+
+    def step(self, step: int) -> None:
+        self.net.zero_grad()
+        seen = torch.tensor([[float(step % 5), step % 3, 1.0]]).bfloat16()
+        torch.autograd.backward(self.net(seen).float().pow(2).mean())
+        for master, p in zip(self.masters, self.net.parameters(), strict=True):
+            assert p.grad is not None
+            master.grad = p.grad.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(self.masters, self.net.parameters(), strict=True):
+                p.copy_(master)
+
+    def chill(self) -> None:
+        """Make them anew from what is left of them in the network."""
+        with torch.no_grad():
+            for master, p in zip(self.masters, self.net.parameters(), strict=True):
+                master.copy_(p)
+
+
 class OneCycle(Net):
     """C2: the rate of a cycle, and the momentum that it cycles."""
 

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import ClassVar
@@ -87,12 +88,12 @@ class Starts:
     def three_ways(self, training: type[Training], folder: Path) -> tuple[Snapshot, Snapshot, Snapshot]:
         """Return the ends of the undisturbed run, of the killed one, and of the one whose last start was cold."""
         undisturbed, resumed, cold = (folder / name / "run" for name in "URC")
-        for root in (undisturbed, resumed, cold):
+        for root in (undisturbed, resumed):
             root.parent.mkdir()
         self.run(training, undisturbed)
-        for root in (resumed, cold):
-            for nth, kill in enumerate(training.kills):
-                self.run(training, root, kill=kill, nth=nth)
+        for nth, kill in enumerate(training.kills):
+            self.run(training, resumed, kill=kill, nth=nth)
+        shutil.copytree(resumed.parent, cold.parent)
         self.run(training, resumed, nth=len(training.kills))
         self.run(training, cold, cold=True, nth=len(training.kills))
         return end_of(undisturbed), end_of(resumed), end_of(cold)

@@ -17,6 +17,7 @@ from .starts import Starts, Training, differing
         learning.CachedTemperature,
         learning.AverageReward,
         learning.TwoPhases,
+        learning.Masters,
         learning.OneCycle,
         learning.TargetNetwork,
         learning.SelfPlay,

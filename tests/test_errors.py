@@ -49,6 +49,12 @@ def test_every_error_is_made_with_a_hint_or_its_class_has_one() -> None:
     assert without == []
 
 
+def test_what_is_to_be_installed_is_named_in_one_place_and_needs_no_index_that_has_this_package() -> None:
+    said = {path.name for path in SOURCES if "pip install" in path.read_text(encoding="utf-8")}
+    assert said == {"errors.py", "report.py"}, "a message says it with errors.installing"
+    assert [path.name for path in SOURCES if "unbroken[" in path.read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_a_hint_is_one_sentence_and_gives_way_to_a_better_one(name: str) -> None:
     kind = CLASSES[name]

@@ -58,13 +58,14 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def installing(*names: str, extra: str = "") -> str:
-    """Return the hint of an error about an optional library: how these, or an extra of ours, are installed.
+def installing(*names: str) -> str:
+    """Return the hint of an error about optional libraries. They are named, and no extra of this package: that
+    works wherever the package itself has come from.
 
-    >>> installing(extra="cloud")
-    'Run: pip install "unbroken[cloud]"'
+    >>> installing("obstore")
+    'Run: pip install obstore'
     """
-    return f"Run: pip install {' '.join(names)}" if names else f'Run: pip install "unbroken[{extra}]"'
+    return f"Run: pip install {' '.join(names)}"
 
 
 class UnbrokenError(Exception):

@@ -340,7 +340,7 @@ def test_without_monitoring_nothing_of_it_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("library", "way", "hint"),
     [
-        ("prometheus_client", "port=0", 'pip install "unbroken[metrics]"'),
+        ("prometheus_client", "port=0", "pip install prometheus-client"),
         ("tensorboard", "tensorboard='board'", "pip install tensorboard"),
     ],
     ids=["prometheus", "tensorboard"],

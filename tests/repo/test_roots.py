@@ -140,4 +140,4 @@ def test_without_the_client_of_object_stores_its_installation_is_asked_for(
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigError, match="needs obstore") as caught:
         Repository.open("s3://bucket/x", "job")
-    assert caught.value.hint == 'Run: pip install "unbroken[cloud]"'
+    assert caught.value.hint == "Run: pip install obstore"

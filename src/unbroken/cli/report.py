@@ -38,7 +38,7 @@ def report(
 
     The file holds all that it shows: it can be sent, opened without a network, and printed. Nothing of the run is
     changed, and a training that works on it is not disturbed. RUN@STEP says which checkpoint is shown from inside.
-    Needs the extra: pip install 'unbroken[report]'
+    Needs two libraries more: pip install plotly jinja2
     """
     from unbroken.ui.report.page import report as page  # what a page needs, other commands do without
 

@@ -11,6 +11,7 @@ from unbroken.errors import ConfigError, installing
 from unbroken.inspection.target import default_root
 
 LOCAL = "127.0.0.1"
+PACKAGES = ("plotly", "jinja2", "fastapi", "uvicorn")
 NEEDED = frozenset({"fastapi", "starlette", "uvicorn", "jinja2", "markupsafe", "plotly", "anyio", "pydantic"})
 
 
@@ -52,7 +53,7 @@ def ui(
         if missing not in NEEDED:
             raise
         raise ConfigError(
-            f"The pages need {missing}, which is not installed.", hint=installing(extra="ui")
+            f"The pages need {missing}, which is not installed.", hint=installing(*PACKAGES)
         ) from error
     serve(
         root or default_root(),

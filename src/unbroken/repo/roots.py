@@ -254,7 +254,7 @@ def _bucket(url: str, *, below: str = "") -> ByteStore:
             raise
         raise ConfigError(
             f"{url} needs obstore, which is not installed.",
-            hint=installing(extra="cloud"),
+            hint=installing("obstore"),
         ) from None
     return ObjectStore(url, below=below)
 

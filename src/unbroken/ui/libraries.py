@@ -1,7 +1,7 @@
 """What all pages are made with: one template engine, plotly.js, and the files of `ui/static`. The first two are optional
 libraries, loaded when first used.
 
-Invariant: where one is missing there is one clear error, with the extra that brings it. Every text that goes into a page is
+Invariant: where one is missing there is one clear error, with what to install. Every text that goes into a page is
 escaped by this engine, and nowhere else. Stable: `templates`, `plotly_js`, `own_file` and `STATIC`.
 
 Not promised: that texts of runs are fit for a browser's script. None is put into one but as JSON by `charts.chart.embedded`.
@@ -35,7 +35,7 @@ def templates() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
-        raise _missing("Jinja2", "report") from error
+        raise _missing("Jinja2") from error
     engine = Environment(
         loader=PackageLoader(FOLDER, "templates"),
         autoescape=True,
@@ -61,7 +61,7 @@ def plotly_js() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise _missing("Plotly", "report") from error
+        raise _missing("Plotly") from error
     return str(get_plotlyjs())
 
 
@@ -71,8 +71,7 @@ def own_file(name: str) -> str:
     return STATIC.joinpath(name).read_text("utf-8")
 
 
-def _missing(library: str, extra: str) -> ConfigError:
+def _missing(library: str) -> ConfigError:
     return ConfigError(
-        f"A page needs {library}, which is not installed.",
-        hint=installing(extra=extra),
+        f"A page needs {library}, which is not installed.", hint=installing("plotly", "jinja2")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,11 @@ def test_two_networks_for_one_part_are_refused(thirty: Thirty) -> None:
             networks={"q_net": "policy:q_net", "q_net.q_net": "policy:q_net_target.q_net"},
         )
     assert same([*state(model).values()], [*before.values()])
+
+
+def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    model: Any = None
+    with pytest.raises(ConfigError) as caught:
+        neutral.into_sb3(tmp_path, model)
+    assert caught.value.hint == "Run: pip install stable-baselines3"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unbroken.adapters.neutral.reading import Export, load, value_of
-from unbroken.errors import ConfigError, CorruptObject
+from unbroken.errors import ConfigError, CorruptObject, installing
 from unbroken.format.neutral import Acting, Head, Number, Path, Space, Step
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def sequential(steps: Sequence[Step], tensors: Tensors) -> nn.Sequential:
     try:
         from torch import nn
     except ImportError as error:
-        raise ConfigError("This needs PyTorch, which is not installed.", hint="pip install torch") from error
+        raise ConfigError("This needs PyTorch, which is not installed.", hint=installing("torch")) from error
     made: list[nn.Module] = []
     for step in steps:
         try:

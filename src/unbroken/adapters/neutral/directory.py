@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unbroken.errors import ConfigError, CorruptObject, NotCapturable
+from unbroken.errors import ConfigError, CorruptObject, NotCapturable, installing
 from unbroken.format import neutral
 from unbroken.format.neutral import File, Neutral
 from unbroken.store.exchange import take_place
@@ -268,7 +268,7 @@ def _package(name: str) -> Any:
 def _missing(package: str) -> ConfigError:
     return ConfigError(
         f"Exports for other programs need {package}, which is not installed.",
-        hint="Install it: pip install 'unbroken[huggingface]'",
+        hint=installing(package),
     )
 
 

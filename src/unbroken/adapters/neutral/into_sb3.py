@@ -17,7 +17,7 @@ import numpy as np
 
 from unbroken.adapters.neutral.reading import Export, Normalizer, load
 from unbroken.adapters.neutral.rows import Rows
-from unbroken.errors import ConfigError, StateMismatch
+from unbroken.errors import ConfigError, StateMismatch, installing
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ def into_sb3(
         import_module("stable_baselines3")
     except ImportError as error:
         raise ConfigError(
-            "into_sb3 needs Stable-Baselines3, which is not installed.", hint="pip install 'unbroken[sb3]'"
+            "into_sb3 needs Stable-Baselines3, which is not installed.", hint=installing("stable-baselines3")
         ) from error
     export, report = load(directory), Carried()
     writes = [

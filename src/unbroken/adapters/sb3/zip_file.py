@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.adapters.sb3.policy import training_policy
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 from unbroken.state import graft
 from unbroken.state.nodes import (
     Class,
@@ -166,7 +166,7 @@ def _blank(node: Object) -> Any:
         except ImportError as error:
             name = needed.replace("_", "-")
             raise ConfigError(
-                f"SB3's .zip of this model needs {name}, which is not installed.", hint=f"pip install {name}"
+                f"SB3's .zip of this model needs {name}, which is not installed.", hint=installing(name)
             ) from error
     from stable_baselines3.common.base_class import BaseAlgorithm
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypedDict
 from unbroken.engine.options import settings_of
 from unbroken.engine.settings import Settings
 from unbroken.engine.trackers.recorded import recorded
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 
 
 class InWandb(TypedDict, total=False):
@@ -130,7 +130,7 @@ def log_mlflow(metrics: Mapping[str, float], *, step: int) -> None:
         mlflow: Any = import_module("mlflow")
     except ImportError:
         raise ConfigError(
-            "log_mlflow needs the library mlflow, which is not installed.", hint="Run: pip install mlflow"
+            "log_mlflow needs the library mlflow, which is not installed.", hint=installing("mlflow")
         ) from None
     active = mlflow.active_run()
     if active is None:

@@ -104,7 +104,7 @@ class Metrics:
         except ImportError:
             raise ConfigError(
                 "Metrics need the library prometheus-client, which is not installed.",
-                hint=installing(extra="metrics"),
+                hint=installing("prometheus-client"),
             ) from None
         self.registry: CollectorRegistry = prometheus.CollectorRegistry()
         self._job = job

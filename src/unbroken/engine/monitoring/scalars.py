@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 
 
 class Scalars:
@@ -34,7 +34,7 @@ class Scalars:
         except ImportError:
             raise ConfigError(
                 "Metrics for TensorBoard need the library tensorboard, which is not installed.",
-                hint="Run: pip install tensorboard, or leave tensorboard= out of Monitoring.",
+                hint=f"{installing('tensorboard')}, or leave tensorboard= out of Monitoring.",
             ) from None
         # Generated from protocol buffers: none of these has types.
         self._event: Any = event.Event

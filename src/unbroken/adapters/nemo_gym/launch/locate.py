@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, installing
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ def install_root() -> Path:
         gym: Any = importlib.import_module("nemo_gym")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"NeMo Gym is not installed in {sys.prefix}.", hint="Install unbroken[nemo-gym] with Python 3.12."
+            f"NeMo Gym is not installed in {sys.prefix}.",
+            hint=f"{installing('nemo-gym==0.4.*')}, with Python 3.12.",
         ) from error
     return Path(gym.PARENT_DIR)
 

@@ -61,7 +61,7 @@ def resolve(
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
             raise ConfigError(
                 f"{python} could not read the configuration: {last[0]}.",
-                hint="Name a Python that has unbroken[nemo-gym] installed.",
+                hint="Name a Python that has Unbroken and NeMo Gym.",
             )
         said: Plain = json.loads(answer.read_bytes())
     if "error" in said:

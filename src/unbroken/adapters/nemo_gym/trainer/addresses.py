@@ -55,7 +55,7 @@ def config_at(address: str) -> Mapping[str, Any]:
     except ImportError as error:
         raise ConfigError(
             "Reading the head server's configuration needs PyYAML.",
-            hint=installing(extra="nemo-gym"),
+            hint=installing("pyyaml"),
         ) from error
     url = f"{address.rstrip('/')}{GLOBAL_CONFIG}"
     try:

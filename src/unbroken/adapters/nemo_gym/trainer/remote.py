@@ -43,7 +43,7 @@ def http() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "Talking to servers of NeMo Gym needs httpx.",
-            hint=installing(extra="nemo-gym"),
+            hint=installing("httpx"),
         ) from error
     logging.getLogger("httpx").addFilter(_not_ours)
     return httpx

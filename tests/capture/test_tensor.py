@@ -542,7 +542,9 @@ def test_what_was_saved_on_a_device_that_is_not_here_comes_back_on_ours() -> Non
         if seed == 1:
             net(torch.ones(1, 40)).sum().backward()
             opt.step()
-        return Holder(net=net, opt=opt)
+        # What a recurrent policy carries from one step to the next: in place, and where the twin has none yet.
+        carried = tuple(torch.randn(1, 2, 8) for _ in range(2))
+        return Holder(net=net, opt=opt, carried=carried, later=carried[0] + 1 if seed == 1 else None)
 
     saved, twin = trained(1), trained(2)
     snapshot = on_another_device(capture({"it": saved}, POLICY))
@@ -552,6 +554,8 @@ def test_what_was_saved_on_a_device_that_is_not_here_comes_back_on_ours() -> Non
     assert torch.equal(saved.net.weight, twin.net.weight)
     moments = twin.opt.state[twin.net.weight]
     assert torch.equal(moments["exp_avg"], saved.opt.state[saved.net.weight]["exp_avg"])
+    for there, here in zip((*saved.carried, saved.later), (*twin.carried, twin.later), strict=True):
+        assert here.device.type == "cpu" and torch.equal(there, here)
     assert [d.level for d in graft.differences].count("changed") == 1
     told = {d.place for d in graft.differences if d.level in ("changed", "moved")}
     left = {d.place for d in compare(snapshot, capture({"it": twin}, POLICY))}

@@ -236,6 +236,7 @@ def test_where_no_checkpoint_is_whole_all_ranks_stop(copy: Path) -> None:
 
 
 def test_ranks_that_have_changed_places_find_their_parts(tmp_path: Path, undisturbed: Path) -> None:
+    """Each node has a home of its own, with what it has noted there; the ranks come back with their numbers swapped."""
     root = tmp_path / "run"
     for number, status in ((0, -9), (1, 0)):
         with Launch() as launch:
@@ -245,10 +246,12 @@ def test_ranks_that_have_changed_places_find_their_parts(tmp_path: Path, undistu
                     root, rank, 2, wait=True, die=18 if status and rank == 0 else -1,
                     environment={"HOME": node, "XDG_STATE_HOME": node},
                 )  # fmt: skip
-            assert launch.end(0).status == status
+            first = launch.end(0)
+            assert first.status == status
             if status:
                 launch.kill(1)
-            launch.end(1)
+            ended = [first, launch.end(1)]
+    assert [one.start["start"] for one in ended] == [15, 15]
     assert_same(root, undisturbed)
 
 

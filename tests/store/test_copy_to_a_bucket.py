@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import unbroken
+from tests.engine.runs import run_and_abandon
+from tests.engine.training import Training, engine_of, train, undisturbed
 from tests.repo.states import meta, noise, same, snapshot
 from tests.store.servers import Server
 from unbroken.repo.repository import Repository
@@ -36,3 +38,41 @@ def test_there_and_back_again(seaweedfs: Server, tmp_path: Path, monkeypatch: py
     back = Repository.open(tmp_path / "back", "job")
     (commit,) = back.commits()
     assert same(back.load(commit), states[2])
+
+
+def test_a_training_goes_on_over_a_copy_as_over_the_run(
+    seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I8: what it commits there, and what it clears away, goes by the rule of a directory. Without the copies it begins anew."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNBROKEN_STATE_DIR", str(tmp_path / "state"))
+    run_and_abandon(tmp_path / "source")
+    bucket = f"{seaweedfs.place()}/over"
+    assert unbroken("copy", "source", bucket, "--all", cwd=tmp_path).code == 0
+    there = Repository.open(bucket, "run")
+    copied = {commit.directory for commit in there.commits()}
+    assert len(copied) >= 3
+    training = Training(seed=99)
+    engine = engine_of(training, bucket, keep_last=2)
+    assert engine.resume().step == 30
+    assert copied <= {commit.directory for commit in there.commits()}
+    assert all(there.verify(commit) == [] for commit in there.commits())
+    train(engine, training, start=30, until=60)
+    engine.close()
+    assert training.digest() == undisturbed(60)
+    assert [commit.step for commit in there.commits()][:2] == [50, 40]
+    assert all(there.verify(commit) == [] for commit in there.commits())
+    assert unbroken("copy", bucket, "back", "--all", cwd=tmp_path).code == 0
+    back = Training(seed=99)
+    engine = engine_of(back, tmp_path / "back")
+    assert engine.resume().step == 50
+    train(engine, back, start=50, until=60)
+    engine.close()
+    assert back.digest() == undisturbed(60)
+    cold = Training()
+    engine = engine_of(cold, f"{seaweedfs.place()}/nothing")
+    assert engine.resume().step == 0
+    train(engine, cold, start=30, until=60)
+    engine.close()
+    assert cold.digest() != undisturbed(60)

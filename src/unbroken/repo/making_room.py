@@ -110,8 +110,17 @@ class MakesRoom(ABC):
             size = sum(
                 _blocks(sum(memoryview(piece).nbytes for piece in pieces(data))) for _, data in objects
             )
-        ranks = 1 if self._coordinator is None else self._coordinator.size
-        return size * ranks + RECORDS + ballast.lacking(self._store)
+        return size * self._ranks + RECORDS + ballast.lacking(self._store)
+
+    def may_be_short(self, snapshot: Snapshot) -> bool:
+        """Whether the disk has visibly less room than `snapshot` takes uncompressed. Costs next to nothing."""
+        free = self.free_bytes()
+        captured = sum(component.nbytes for component in snapshot.components.values())
+        return free is not None and free < captured * self._ranks + RECORDS
+
+    @property
+    def _ranks(self) -> int:
+        return 1 if self._coordinator is None else self._coordinator.size
 
     def weigher(self) -> Callable[[RetentionPlan], int]:
         """Return what says how many bytes a plan gives, of what the run holds now; compaction included.

@@ -39,8 +39,9 @@ from unbroken.state.snapshot import Snapshot
 PACKAGES = ("stable_baselines3", "sb3_contrib")
 SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "delta_std_schedule")
 """Attributes of SB3's algorithms that may be functions of the script."""
+_MODULES = tuple(f"{package}." for package in PACKAGES)
 _CLASSES = (
-    *(f"{package}." for package in PACKAGES),
+    *_MODULES,
     "torch.nn.modules.",
     "torch.optim.",
     "gymnasium.spaces.",
@@ -181,7 +182,7 @@ def _blank(node: Object) -> Any:
 def _class(name: str) -> type | None:
     """Return the class of this name if a file may name it, and it is there. Only SB3's own modules are imported."""
     module, _, qualname = name.partition(":")
-    if module.startswith(_CLASSES[:2]) and module not in sys.modules:
+    if module.startswith(_MODULES) and module not in sys.modules:
         try:
             import_module(module)
         except ImportError:

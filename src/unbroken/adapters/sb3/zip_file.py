@@ -1,9 +1,10 @@
 """SB3's own `.zip`: what `model.save()` would have written at the point at which a checkpoint was taken.
 
 SB3 keeps the attributes of a model as pickles, and a checkpoint holds none: each is built from the checkpoint's plain
-words. Classes are known by name, those of Stable-Baselines3, sb3-contrib, torch's layers and optimizers, and Gymnasium's
-spaces; nothing else is looked up, and no code of the user's is imported. A schedule that is a function stands in the
-script only: its last value takes its place, and it is named.
+words. Classes are known by name, those of Stable-Baselines3, sb3-contrib, torch's layers and optimizers, Gymnasium's
+spaces, and the scalar types of NumPy; RL Zoo's one schedule is imported where a model has it. Nothing else is looked up,
+and no code of the user's is imported. A schedule that is a function stands in the script only: its last value takes its
+place, and it is named.
 
 Not promised: attributes that the script has added to the model and that cannot be built. They are left out by name.
 """
@@ -46,7 +47,7 @@ _CLASSES = (
     "torch.optim.",
     "gymnasium.spaces.",
 )
-"""Whose classes a file may name."""
+"""Whose classes a file may name, beside the scalar types of NumPy."""
 _UTILS = "stable_baselines3.common.utils"
 _OF_THE_ZOO = "rl_zoo3.utils:SimpleLinearSchedule"
 """What RL Zoo's `lin_0.001` becomes; like SB3's own schedules it is a number and nothing of the user's."""

@@ -49,7 +49,7 @@ def write(
         values = [*row.items(), ("time/time_elapsed", seconds), ("time/fps", seconds % 100)]
         random.Random(shuffle).shuffle(values)
         writer.write(dict(values), dict.fromkeys(dict(values), ("",)))
-        read.read(str(path))
+        read.read_from(str(path))
     writer.close()
 
 
@@ -63,7 +63,7 @@ def test_a_log_read_as_it_grows_is_the_file_and_its_digest_knows_no_times(
     write(folder / "one", kind, rows, [seed * i for i in range(len(rows))], seed, grown)
     write(folder / "other", kind, rows, [7 + 1000 * i for i in range(len(rows))], seed + 1, other)
     assert grown.text == (folder / "one").read_bytes()
-    whole.read(str(folder / "one"))
+    whole.read_from(str(folder / "one"))
     assert grown.digest() == whole.digest() == other.digest()
 
 

@@ -217,7 +217,7 @@ def _captured(file: CsvFile, walk: Walk) -> Value:
     # Without a copy: a text that grows becomes another one.
     b = walk.adopt(np.frombuffer(file.text, np.uint8)) if len(file.text) > INLINE_BYTES else -1
     text = Bytes(b=b, v=b"" if b >= 0 else file.text)
-    return Dict(v={"text": text, "columns": List(v=[*file.columns]), "digest": file.digest})
+    return Dict(v={"text": text, "columns": List(v=[*file.columns]), "digest": file.digest()})
 
 
 class _OnceInWandb:

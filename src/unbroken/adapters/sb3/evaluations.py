@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.capture.class_rule import ClassRule
-from unbroken.errors import RestoreFailed
+from unbroken.capture.whole_file import cannot_be_written, write_whole
 from unbroken.state.nodes import Bytes, Value
 
 if TYPE_CHECKING:
@@ -101,20 +101,10 @@ def write_scores(callback: Any) -> None:
 
 
 def _write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a file beside `path` and give it that name: a kill must not leave half a file there."""
-    aside = f"{path}.{os.getpid()}.part"
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(aside, "wb") as file:
-            fill(file)
-        os.replace(aside, path)
+        write_whole(path, fill)
     except OSError as error:
-        with suppress(OSError):
-            os.remove(aside)
-        raise RestoreFailed(
-            f"The evaluation's file {path} cannot be written: {error.strerror}.",
-            hint="Make room or make it writable, and start again; the checkpoint still has its content.",
-        ) from error
+        raise cannot_be_written(f"The evaluation's file {path}", error) from error
 
 
 evaluation_rule = ClassRule(EvalCaptor(), "stable_baselines3.common.callbacks:EvalCallback")

@@ -13,8 +13,6 @@ a matplotlib figure that waits to be written at the moment of a save. That one i
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import json
 import os
 import weakref
@@ -24,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.capture.class_rule import ClassRule
-from unbroken.errors import RestoreFailed
+from unbroken.capture.growing import GrowingFile
+from unbroken.capture.whole_file import cannot_be_written
 from unbroken.state.graft import Difference
 from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value, escape
 
@@ -48,59 +47,22 @@ def kind_of(output: object) -> str:
     return "" if kind == "text" and not getattr(output, "own_file", False) else kind
 
 
-class LogFile:
-    """What one file held when it was read last. Of a file that has grown only the new part is read."""
+class LogFile(GrowingFile):
+    """What one file held when it was read last. Its digest knows no times, and no order of keys."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._begin()
+        super().__init__()
 
-    def _begin(self) -> None:
-        self.text = b""
-        self._digested = 0
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._header: list[str] | None = None
+    def begin(self) -> None:
+        """Know nothing of it."""
+        super().begin()
         self._tag = ""
 
-    def read(self, path: str) -> None:
-        """Read what the file holds by now."""
-        head = self.text[: self.text.find(b"\n") + 1]
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            # SB3 writes a CSV anew, under another header, when a value is logged for the first time.
-            if size < len(self.text) or file.read(len(head)) != head:
-                self._begin()
-            if size == len(self.text):
-                return
-            file.seek(len(self.text))
-            self.text += file.read()
-        end = self.text.rfind(b"\n") + 1
-        new, self._digested = self.text[self._digested : end], end
-        for line in self._values(new.decode("utf-8", "surrogateescape").split("\n")[:-1]):
-            self._hash.update(line.encode("utf-8", "surrogateescape") + b"\n")
-
-    def digest(self) -> str:
-        """Return a digest of everything that was logged but the times."""
-        return self._hash.hexdigest()
-
-    def _values(self, lines: list[str]) -> Iterator[str]:
-        """Yield a line for each thing that was logged, the same for any order of keys and any time."""
+    def _said(self, lines: list[str]) -> Iterable[str]:
         if self.kind == "json":
-            yield from (_of_json(line) for line in lines)
-        elif self.kind == "csv":
-            yield from self._rows(lines)
-        else:
-            yield from self._cells(lines)
-
-    def _rows(self, lines: list[str]) -> Iterator[str]:
-        try:
-            for row in csv.reader(lines):
-                if self._header is None:
-                    self._header = row
-                else:
-                    yield _sorted((k, v) for k, v in zip(self._header, row, strict=False) if v)
-        except csv.Error:  # a text longer than any field may be: where it stands is compared as it is
-            yield from lines
+            return map(_of_json, lines)
+        return self._rows(lines, _sorted) if self.kind == "csv" else self._cells(lines)
 
     def _cells(self, lines: list[str]) -> Iterator[str]:
         """Yield what tables for people say; how wide they are follows from the times in them."""
@@ -184,7 +146,7 @@ def _captured(output: Any, walk: Walk) -> Value:
     file = _read.setdefault(output, LogFile(kind_of(output)))
     try:
         output.file.flush()
-        file.read(output.file.name)
+        file.read_from(output.file.name)
     except OSError as error:
         walk.note("not captured", f"{output.file.name} cannot be read: {error.strerror}")
     # Without a copy: a text that grows becomes another one.
@@ -202,10 +164,7 @@ def _put_back(output: Any, content: bytes, keys: list[str]) -> None:
     try:
         refill(output.file, content)
     except OSError as error:
-        raise RestoreFailed(
-            f"The log file {output.file.name} cannot be written: {error.strerror}.",
-            hint="Make room or make it writable, and start again; the checkpoint still has its content.",
-        ) from error
+        raise cannot_be_written(f"The log file {output.file.name}", error) from error
     if hasattr(output, "keys"):
         output.keys = keys
     _read.pop(output, None)

@@ -20,18 +20,27 @@ from unbroken.repo.lock import read_lease
 
 def in_child(training: Callable[[], object]) -> int:
     """Run `training` in a forked child; return how it ended, as `subprocess` has it."""
-    child = os.fork()
-    if child == 0:
-        status = 70
-        try:
-            training()
-            status = 0
-        except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    (status,) = in_children(training)
+    return status
+
+
+def in_children(*trainings: Callable[[], object]) -> list[int]:
+    """Run each in a forked child of its own, all at once; return how they ended."""
+    children: list[int] = []
+    for training in trainings:
+        child = os.fork()
+        if child == 0:
+            status = 70
+            try:
+                training()
+                status = 0
+            except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def die() -> None:

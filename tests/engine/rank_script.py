@@ -62,6 +62,8 @@ class Options:
     stop: str = ""
     """Stop this process (SIGSTOP) before it writes an object whose key matches, of the n-th such key."""
     stop_number: int = 1
+    tells: str = ""
+    """Tell of each word to other ranks whose key matches, once it is written."""
     goes_on: bool = False
     """Train on after a save has failed."""
     wait: bool = False
@@ -148,6 +150,19 @@ def stop_before(pattern: str, number: int) -> None:
     LocalStore.put_all = put_several  # type: ignore[method-assign]
 
 
+def tell_of_words(pattern: str) -> None:
+    """Tell of each word to other ranks whose key matches, once it is written."""
+    original = LocalStore.say
+
+    def write(self: LocalStore, key: str, data: bytes) -> bool:
+        written = original(self, key, data)
+        if re.search(pattern, key):
+            say(written=key)
+        return written
+
+    LocalStore.say = write  # type: ignore[method-assign]
+
+
 def tell(error: UnbrokenError) -> None:
     CLOCK.hurry = ""
     say(
@@ -170,6 +185,8 @@ def main() -> None:
         Patience.for_store = lambda _store: Patience(clock=CLOCK)  # type: ignore[method-assign, assignment]
     if options.stop:
         stop_before(options.stop, options.stop_number)
+    if options.tells:
+        tell_of_words(options.tells)
     np.random.seed(me.rank)  # noqa: NPY002 - a global generator, another on each rank
     random.seed(me.rank)
     say(here=me.rank)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,14 +140,6 @@ def finish(root: Path | str, size: int, **options: Any) -> list[Ended]:
     ended = go(root, size, **options)
     assert [one.status for one in ended] == [0] * size, [(one.told, one.stderr) for one in ended]
     return ended
-
-
-def await_word(root: Path, name: str) -> None:
-    """Wait until a word of the ranks of a run lies below `ranks/` in its store."""
-    end = time.monotonic() + SECONDS
-    while not any((root / "run" / "ranks").glob(f"*/{name}")):
-        assert time.monotonic() < end, f"nobody has said {name}"
-        time.sleep(0.01)
 
 
 def repository(root: Path | str) -> Repository:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from unbroken.engine.schedule import Every, Schedule
 from unbroken.engine.settings import Settings
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError, NotCapturable, SaveFailed, UnbrokenError
+from unbroken.repo.rendezvous import Patience
 from unbroken.repo.repository import Repository
-from unbroken.repo.run_writer import RunWriter
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Fidelity
 
@@ -191,9 +192,24 @@ def test_a_component_that_is_to_be_the_same_and_is_not_there_is_named_on_both_ra
         World(rank=0, size=2, replicated={"replay_buffer@rank1"})
 
 
-def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
+class Clock:
+    """That by which ranks wait for each other. Once the other one is `gone`, each look finds a second over."""
+
+    def __init__(self) -> None:
+        self.gone = threading.Event()
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        if self.gone.is_set():
+            self._ahead += 1.0
+        return time.monotonic() + self._ahead
+
+
+def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a further save nor a word to the one who is gone is begun before the error ends the process."""
     begun: list[int] = []
+    clock = Clock()
+    monkeypatch.setattr(Patience, "for_store", lambda _store: Patience(clock=clock))
 
     def work(rank: int) -> None:
         world = World(rank=rank, size=2, replicated=(), sync_timeout=SECONDS, start_timeout=SECONDS)
@@ -203,11 +219,9 @@ def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
         engine._writer.wait()
         if rank == 1:
             engine._release(note=False)  # gone without a word
+            clock.gone.set()
             return
-        seat = engine._run
-        assert isinstance(seat, RunWriter)
-        assert seat.coordinator is not None
-        seat.coordinator._meeting.timeout = 0.5
+        assert clock.gone.wait(SECONDS)
         engine.save(4, reason="here")
         engine._writer.wait()
         capture = engine._source.capture
@@ -217,7 +231,7 @@ def test_a_rank_that_is_gone_is_waited_for_once(tmp_path: Path) -> None:
             return capture()
 
         engine._source.capture = captured  # type: ignore[method-assign]
-        with pytest.raises(SaveFailed, match="rank 1 said nothing"):
+        with pytest.raises(SaveFailed, match=f"rank 1 said nothing for {SECONDS:g} seconds"):
             engine.save(8, reason="here")
         assert not engine._writer.busy
         engine._release(note=False)

@@ -13,7 +13,6 @@ from tests.cli.command import unbroken
 from tests.engine.ranks import (
     Launch,
     assert_whole,
-    await_word,
     differing,
     finish,
     go,
@@ -120,12 +119,11 @@ def test_killed_at_many_random_steps(tmp_path: Path, size: int) -> None:
 def test_a_rank_that_dies_is_named_by_the_others_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
+        own: list[dict[str, Any]] = [{"hurry": str(hurry)}, {"tells": r"saves/\d*3/000001\.json"}, {"die": 7}]
         for rank in range(3):
-            launch.start(
-                root, rank, 3, wait=True, die=7 if rank == 2 else -1, hurry="" if rank else str(hurry)
-            )
+            launch.start(root, rank, 3, wait=True, **own[rank])
         assert launch.end(2).status == -9
-        await_word(root, "saves/*3/000001.json")  # rank 1 has done its part of step 10
+        launch.line_of(1, "written")  # it has done its part of step 10
         hurry.touch()
         first, second = launch.end(0), launch.end(1)
     assert (first.error["error"], first.error["ranks"]) == ("SaveFailed", [])
@@ -381,8 +379,8 @@ def test_where_another_rank_does_not_come_rank_0_names_it(tmp_path: Path) -> Non
     root, hurry = tmp_path / "run", tmp_path / "hurry"
     with Launch() as launch:
         launch.start(root, 0, 3, hurry=str(hurry))
-        launch.start(root, 2, 3)
-        await_word(root, "hello/000002.json")
+        launch.start(root, 2, 3, tells=r"hello/000002\.json")
+        launch.line_of(2, "written")
         hurry.touch()
         ended = [launch.end(rank) for rank in (0, 2)]
     assert (ended[0].error["error"], ended[0].error["ranks"]) == ("RankMissing", [1])

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -50,9 +51,11 @@ class Forking:
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        stdin.write(order + "\n")
-        stdin.flush()
-        answer = stdout.readline()
+        answer = ""
+        with suppress(BrokenPipeError):  # it has ended before it was told
+            stdin.write(order + "\n")
+            stdin.flush()
+            answer = stdout.readline()
         if not answer:
             raise Ended("the process that forks for each start has ended")
         return int(answer)

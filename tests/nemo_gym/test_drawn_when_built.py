@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,17 +15,11 @@ import httpx
 from drawing_server import DrawingServer
 from serving import serving
 
+from tests.ports import free_port
 from unbroken.adapters.nemo_gym import words
 
 SCRIPT = Path(__file__).with_name("drawing_server.py")
 PATIENCE = 300.0
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -60,7 +53,7 @@ def _asked(client: httpx.Client, path: str, call: str, cookie: str = "") -> tupl
 
 
 def _killed_and_asked(directory: Path | str) -> tuple[Any, Any, Any, Any]:
-    port = _free_port()
+    port = free_port()
     with _served(directory, port) as client:
         _, cookie = _asked(client, "/seed_session", "0")
         before, _ = _asked(client, "/bonus", "1", cookie)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,17 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_port
 from unbroken.adapters.nemo_gym import words
 
 SCRIPT = Path(__file__).with_name("dying_counter.py")
 PATIENCE = 300.0
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -66,7 +59,7 @@ def _post(client: httpx.Client, path: str, body: object, call: str = "", cookie:
 def test_a_call_whose_answer_was_lost_is_executed_once(
     tmp_path: Path, when: tuple[str, str], replayed: bool
 ) -> None:
-    port = _free_port()
+    port = free_port()
     with _served(tmp_path / "log", port, *when) as (process, client):
         seeded = _post(client, "/seed_session", {"initial_count": 3}, "1")
         cookie = "; ".join(f"{name}={value}" for name, value in seeded.cookies.items())
@@ -84,7 +77,7 @@ def test_a_call_whose_answer_was_lost_is_executed_once(
 
 
 def test_a_server_that_does_not_keep_anything_counts_from_zero(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     with _served(tmp_path / "one", port) as (_, client):
         seeded = _post(client, "/seed_session", {"initial_count": 3}, "1")
         cookie = "; ".join(f"{name}={value}" for name, value in seeded.cookies.items())

@@ -270,13 +270,19 @@ class NoUsableCheckpoint(UnbrokenError):
 
 
 class RankMissing(UnbrokenError):
-    """Some ranks of a run said nothing in time. What was committed before is intact. `ranks` are their numbers."""
+    """Some ranks of a run said nothing in time. What was committed before is intact. `ranks` are their numbers.
+
+    `full`: they are there, and have said that no room was left for what they had to write.
+    """
 
     default_hint = "Look at the processes of those ranks."
 
-    def __init__(self, message: str, *, hint: str = "", ranks: Iterable[int] = ()) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", ranks: Iterable[int] = (), full: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.ranks = tuple(ranks)
+        self.full = full
 
 
 class ServerMissing(UnbrokenError):

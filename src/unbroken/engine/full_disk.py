@@ -48,8 +48,8 @@ def write(snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping) -> s
     except (StoreFull, RankMissing) as error:
         if not isinstance(writer, MakesRoom):
             raise  # a rank that deletes nothing
-        if isinstance(error, RankMissing) and not writer.may_be_short(snapshot):
-            raise  # it was killed, say: nobody should wait for more than that
+        if isinstance(error, RankMissing) and not error.full:
+            raise  # it was killed, say: more room would not bring it back
         return _written_all_the_same(snapshot, meta, writer, keeping, error)
     return ""
 

@@ -98,6 +98,8 @@ class RankRecord(Owner, frozen=True, kw_only=True, tag="rank"):
     step: StepField
     write_id: WriteIdField
     refusal: str = ""
+    full: bool = False
+    """It refuses because no room was left for what it had to write."""
     documents: dict[FileName, DocumentEntry] = {}
     blobs: dict[DigestField, Count] = {}
     lists: dict[DigestField, Count] = {}

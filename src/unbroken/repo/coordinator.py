@@ -240,6 +240,8 @@ class Coordinator:
                 f"Rank {refused[0]} has not written its part: {found[refused[0]].refusal}",
                 hint="What was committed before is intact.",
                 ranks=refused,
+                # Where one of them has another reason, room alone helps nobody.
+                full=all(found[rank].full for rank in refused),
             )
         self._compare({name: part for name, part in own.items() if name in self.replicated}, found)
         return [found[rank] for rank in self._others]

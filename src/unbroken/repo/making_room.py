@@ -112,12 +112,6 @@ class MakesRoom(ABC):
             )
         return size * self._ranks + RECORDS + ballast.lacking(self._store)
 
-    def may_be_short(self, snapshot: Snapshot) -> bool:
-        """Whether the disk has visibly less room than `snapshot` takes uncompressed. Costs next to nothing."""
-        free = self.free_bytes()
-        captured = sum(component.nbytes for component in snapshot.components.values())
-        return free is not None and free < captured * self._ranks + RECORDS
-
     @property
     def _ranks(self) -> int:
         return 1 if self._coordinator is None else self._coordinator.size

@@ -25,6 +25,7 @@ from unbroken.errors import (
     ReplicasDiffer,
     SaveFailed,
     StoreError,
+    StoreFull,
     UnbrokenError,
 )
 from unbroken.format import ranks
@@ -33,6 +34,7 @@ from unbroken.format.manifest import DocumentFormat, Manifest
 from unbroken.format.meta import ComponentFidelity, Meta
 from unbroken.format.ranks import Doubt, Finding, Outcome, RankRecord, SaveOrder
 from unbroken.format.records import Commit, Position
+from unbroken.repo.ballast import spending
 from unbroken.repo.chunklists import ChunkLists, References
 from unbroken.repo.coordinator import reason_of
 from unbroken.repo.encoding import EncodedComponent
@@ -145,7 +147,10 @@ class RankWriter:
             raise
         except Exception as error:
             with suppress(UnbrokenError):  # the coordinator is spared its timeout, where it can be told
-                self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason_of(error)))
+                refusal = self._refusal(order, reason_of(error), full=isinstance(error, StoreFull))
+                spending(
+                    self._meeting.store, lambda: self._meeting.say(ranks.of_rank(place, self.rank), refusal)
+                )
             raise
         try:
             self._meeting.say(ranks.of_rank(place, self.rank), record)
@@ -305,10 +310,11 @@ class RankWriter:
         key = self._signing_key() if record.opaque else None
         return record if key is None else ranks.signed(record, key)
 
-    def _refusal(self, order: SaveOrder, reason: str) -> RankRecord:
+    def _refusal(self, order: SaveOrder, reason: str, *, full: bool = False) -> RankRecord:
         return RankRecord(
             job=self.job, pid=self._owner.pid, host=self._owner.host,
             rank=self.rank, step=order.step, write_id=order.write_id, refusal=reason,
+            full=full,
         )  # fmt: skip
 
     def _await_outcome(

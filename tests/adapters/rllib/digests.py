@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from ray.rllib.connectors.env_to_module.mean_std_filter import MeanStdFilter
 from ray.rllib.utils.numpy import convert_to_numpy
 
 
@@ -30,3 +31,10 @@ def weights_in(learner: Any) -> str:
 def optimizer_in(learner: Any) -> str:
     state = convert_to_numpy(learner._get_optimizer_state())
     return hashlib.sha256(repr(sorted(_leaves("", state))).encode()).hexdigest()
+
+
+def filters_of(runner: Any) -> list[str]:
+    """Return what the filters of a runner's observations have counted, each bit of it."""
+    connectors = getattr(runner, "_env_to_module", None) or ()
+    filters = [one for one in connectors if isinstance(one, MeanStdFilter)]
+    return [repr(sorted(_leaves("", one.get_state()))) for one in filters]

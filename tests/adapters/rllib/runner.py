@@ -23,7 +23,7 @@ import torch
 
 import unbroken.rllib
 from tests.adapters.rllib import scenarios, trainings
-from tests.adapters.rllib.digests import weights_in, weights_of
+from tests.adapters.rllib.digests import filters_of, weights_in, weights_of
 from unbroken.adapters.rllib.source import AlgorithmSource
 from unbroken.state.pickles import Trust
 
@@ -46,6 +46,7 @@ def draws(actor: Any) -> dict[str, Any]:
         "numpy": float(np.random.random()),  # noqa: NPY002 - the global generator is what is asked
         "torch": torch.rand(1).item(),
         "weights": weights_of(actor.module),
+        "filters": filters_of(actor),
         "resets": [one.reset()[0] for one in env.unwrapped.envs] if env is not None else [],
     }
 

@@ -48,11 +48,14 @@ DQN_COLD = (
 # The entropy coefficient's parameter, where a walk meets it first.
 LOG_ALPHA = "learner/_named_optimizers/default_policy_alpha/param_groups/0/params/0"
 SAC_COLD = ((LOG_ALPHA,), ("replay_buffer/rng",))
+# The filter of the driver's runner, and those of both others: as each is built, it has counted nothing.
+FILTER = "env_runner/_env_to_module/connectors/0/_filters"
+EVERYWHERE = (FILTER, f"{THERE}/{FILTER}", f"env_runners/<processes>/2/{FILTER}")
 
 CASES = [
     Case("ppo", 0, 6, 3, PPO_COLD[:1]),
     Case("dqn", 0, 4, 2, DQN_COLD[:1]),
-    Case("ppo", 2, 3, 1, ((f"{THERE}/generators",),)),
+    Case("ppo_with_filter", 2, 3, 1, ((f"{THERE}/generators",), EVERYWHERE)),
 ]
 EVERY = [
     Case("ppo", 0, 8, 5, PPO_COLD),
@@ -65,8 +68,8 @@ EVERY = [
     Case("ppo_of_learners", 0, 4, 2, (("learners/<processes>/0/generators",),)),
     Case("ppo_of_two_learners", 0, 4, 2, (("learners/<processes>/1/generators",),)),
     Case("ppo_with_memory", 0, 4, 2, (("generators",),)),
-    Case("ppo_with_filter", 0, 4, 2),
-    Case("ppo_with_filter", 2, 4, 2),
+    Case("ppo_with_filter", 0, 4, 2, ((FILTER,),)),
+    Case("ppo_with_filter", 2, 4, 2, (EVERYWHERE, (f"{THERE}/{FILTER}",))),
     Case("ppo_with_evaluation", 0, 4, 2),
     Case("ppo_of_agents", 0, 6, 3, (("generators",),)),
     Case("ppo_of_agents", 2, 4, 2, ((f"{THERE}/generators",),)),
@@ -107,6 +110,8 @@ def prove(case: Case, first: Runner, second: Runner, at: Path) -> None:
 
     expected, resumed = (json.loads((at / f"{x}.json").read_text()) for x in "UR")
     assert resumed == expected
+    if case.name == "ppo_with_filter":
+        assert all(runner["filters"] for runner in (expected["here"], *expected["there"]))
     assert differences(at / "U", at / "R") == []
     for i, places in enumerate(case.cold):
         forgot = at / f"C{i}.json"

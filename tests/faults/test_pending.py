@@ -83,7 +83,9 @@ def found(engine: CheckpointEngine) -> str:
     return repr(engine.load().components["training_state"].roots)
 
 
-@pytest.mark.parametrize("part", ["policy_weights.json", f"{layout.COMMITS}/"], ids=["half", "all but its record"])
+@pytest.mark.parametrize(
+    "part", ["policy_weights.json", f"{layout.COMMITS}/"], ids=["half", "all but its record"]
+)
 def test_until_it_is_committed_the_one_before_is_loaded(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.guards.warm_up import Evaluate, WarmUpTrial
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
-from unbroken.engine.steps import Steps
+from unbroken.engine.steps import FramedLoop, Steps
 from unbroken.engine.trackers.place import Place
 from unbroken.engine.world import World, speaks_for_run
 from unbroken.errors import ConfigError
@@ -169,9 +169,13 @@ class Run:
         iterator: it repeats what has failed, and leaves out no step.
         """
         # The caller's frame here and not at the first step: who iterates may be a progress bar around us.
-        loop = _Loop(self, sys._getframe(1))
+        made: list[weakref.ref[Steps]] = []  # weak, since by it is seen whether somebody still iterates
+        loop = FramedLoop(
+            sys._getframe(1), begin=lambda frame, total: self._begin(frame, made[0], total), at_top=self._at_top,
+            end=self._end, stopped=lambda: self._counters.stopped,
+        )  # fmt: skip
         steps = Steps(loop, total)
-        loop.steps = weakref.ref(steps)
+        made.append(weakref.ref(steps))
         return steps
 
     def stop(self) -> None:
@@ -241,7 +245,7 @@ class Run:
             )
         return self._engine
 
-    def _begin(self, frame: FrameType, steps: weakref.ref[Steps] | None, total: int) -> int:
+    def _begin(self, frame: FrameType, steps: weakref.ref[Steps], total: int) -> int:
         if self._engine is not None and self._steps is not None and self._steps() is not None:
             # Neither loop is touched: who catches this goes on with the outer one.
             raise ConfigError(
@@ -283,33 +287,11 @@ class Run:
             sys.stderr.write(self.report.text + "\n")
         return self.report.step
 
-    def _save_end(self, step: int) -> None:
+    def _at_top(self, step: int) -> None:
+        self._counters.save_if_due(self._running(), step)
+
+    def _end(self, step: int) -> None:
         engine = self._running()
         assert self.report is not None
         self._counters.save_end(engine, self.report, step)
-
-
-class _Loop:
-    """One loop of a run, which begins in the frame where its steps were asked for."""
-
-    def __init__(self, run: Run, frame: FrameType) -> None:
-        self._run = run
-        self._frame: FrameType | None = frame
-        """Where the loop stands, until it has begun."""
-        self.steps: weakref.ref[Steps] | None = None
-
-    def begin(self, total: int) -> int:
-        assert self._frame is not None
-        step = self._run._begin(self._frame, self.steps, total)
-        self._frame = None
-        return step
-
-    def at_top(self, step: int) -> None:
-        self._run._counters.save_if_due(self._run._running(), step)
-
-    def is_over(self, step: int, total: int) -> bool:
-        return step >= total or self._run._counters.stopped
-
-    def end(self, step: int) -> None:
-        self._run._save_end(step)
-        self._run.close()
+        self.close()

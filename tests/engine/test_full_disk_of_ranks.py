@@ -6,6 +6,7 @@ are skipped by name; under CI that is an error.
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import threading
@@ -30,6 +31,7 @@ from unbroken.repo.repository import Repository
 from unbroken.state.snapshot import Snapshot
 from unbroken.store.base import ByteStore
 from unbroken.store.local import LocalStore
+from unbroken.testing.faulty_system import FailingSystem, fail
 
 LENGTH = 12_000
 """Weights of a rank; there are as many momenta."""
@@ -44,16 +46,27 @@ def disk(tmp_path: Path) -> Generator[Path, None, None]:
 
 
 class Asking(LocalStore):
-    """The store of rank 0; tells when the other is asked for its part, and all of rank 0's own is durable."""
+    """The store of rank 0; tells when the other is asked for its part, and all of rank 0's own is durable.
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    Where it is to be `crowded`, others take what there is as soon as rank 0 has given a save up.
+    """
+
+    def __init__(self, disk: Path) -> None:
+        super().__init__(disk / "job")
+        self._disk = disk
         self.asked = threading.Event()
+        self.crowded = False
 
     def get(self, key: str) -> bytes:
         if re.search(r"/saves/\d+/000001\.json$", key):
             self.asked.set()
         return super().get(key)
+
+    def say(self, key: str, data: bytes) -> bool:
+        said = super().say(key, data)
+        if self.crowded and key.endswith("/outcome.json"):
+            fill(self._disk)
+        return said
 
 
 class Crowded(LocalStore):
@@ -75,8 +88,8 @@ class Pair:
     """Two ranks that have saved the steps 1, 2 and 3."""
 
     def __init__(self, disk: Path, other: ByteStore) -> None:
-        self._store = Asking(disk / "job")
-        self._parties = Parties(self._store, other)
+        self.store = Asking(disk)
+        self._parties = Parties(self.store, other)
         assert self._parties.begin() == [None, None]
         assert [self.save(step) for step in (1, 2, 3)] == [["", None]] * 3
 
@@ -85,13 +98,13 @@ class Pair:
         writer, follower = self._parties.writer, self._parties.follower
         assert writer is not None
         assert follower is not None
-        self._store.asked.clear()
+        self.store.asked.clear()
 
         def first() -> str:
             return full_disk.write(part(0, step), meta(step), writer.checkpoints, Keeping(keep_last=9))
 
         def second() -> None:
-            assert self._store.asked.wait(SECONDS)
+            assert self.store.asked.wait(SECONDS)
             if not silent:
                 follower.checkpoints.write(part(1, step), meta(step))
 
@@ -177,6 +190,31 @@ def test_a_rank_without_a_free_byte_says_so_in_the_place_of_the_ballast(disk: Pa
     assert isinstance(error, StoreFull), error
     assert "Of the run the checkpoint of step 1 went" in error.message
     assert steps(disk) == [3, 2]
+
+
+def test_without_a_free_byte_rank_0_makes_room_for_the_other(disk: Path) -> None:
+    """All that a save takes is missing then, which tells of no quota."""
+    with pair_on(disk) as pair:
+        fill(disk, but=PART * 3 // 2)
+        pair.store.crowded = True
+        error, _ = pair.save(4)
+        pair.store.crowded = False
+        assert isinstance(error, StoreFull), error
+        assert "Of the run the checkpoints of steps 1 and 2 went" in error.message
+        assert steps(disk) == [3]
+        assert pair.save(5) == ["", None]
+
+
+def test_a_rank_that_met_a_quota_of_its_own_is_only_named(disk: Path) -> None:
+    met, refuses = threading.Event(), fail("create", errno.EDQUOT, path=".tmp-", times=1)
+    system = FailingSystem(lambda name, path: refuses(name, path) if met.is_set() else 0)
+    with pair_on(disk, LocalStore(disk / "job", system=system)) as pair:
+        met.set()
+        error, other = pair.save(4)
+    assert isinstance(other, StoreFull), other
+    assert isinstance(error, RankMissing), error
+    assert (error.ranks, error.full) == ((1,), True)
+    assert steps(disk) == [3, 2, 1]
 
 
 def test_a_rank_that_is_killed_on_a_nearly_full_disk_is_named_and_no_checkpoint_goes(disk: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.repo.test_retention import commit, kept
 from unbroken.format.records import Commit
-from unbroken.repo.pressure import STAYS, Relief, plan_relief
+from unbroken.repo.pressure import STAYS, Relief, Shortage, plan_relief
 from unbroken.repo.retention import Best, RetentionPlan, plan_retention
 from unbroken.types import Sequence
 
@@ -125,3 +125,20 @@ def test_properties_of_every_plan(
             assert set(left) <= {one.sequence for one in least.kept}, (
                 "no older one that may go was passed over"
             )
+
+
+@pytest.mark.parametrize(
+    ("free", "is_quota", "missing", "told"),
+    [
+        (0, False, 1_000, "The checkpoint takes 1,000 bytes and 0 are free"),
+        (999, False, 1, "The checkpoint takes 1,000 bytes and 999 are free"),
+        (1_000, True, 1_000, "The checkpoint takes 1,000 bytes"),
+        (5_000, True, 1_000, "The checkpoint takes 1,000 bytes"),
+        (None, True, 1_000, "The checkpoint takes 1,000 bytes"),
+    ],
+)
+def test_it_is_a_quota_where_there_is_room_enough_or_nobody_can_tell(
+    free: int | None, is_quota: bool, missing: int, told: str
+) -> None:
+    short = Shortage(1_000, free)
+    assert (short.is_quota, short.missing, str(short)) == (is_quota, missing, told)

@@ -12,6 +12,7 @@ the next save finds it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from unbroken.engine.keeping import Holds, Keeping
@@ -19,7 +20,7 @@ from unbroken.errors import CorruptObject, RankMissing, StoreError, StoreFull
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
 from unbroken.repo.making_room import RECORDS, MakesRoom
-from unbroken.repo.pressure import Relief, plan_relief
+from unbroken.repo.pressure import Relief, Shortage, plan_relief
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.snapshot import Snapshot
 
@@ -59,12 +60,10 @@ def _written_all_the_same(
 ) -> str:
     assert isinstance(writer, MakesRoom)
     try:
-        needed, free = writer.room_for(snapshot, meta), writer.free_bytes()
-        # Where there seems to be room enough, it is a quota that was met: of that, nothing is known to be left.
-        missing = needed if free is None or free >= needed else needed - free
-        if isinstance(error, RankMissing) and missing == needed:
-            raise error  # it is for another reason that a rank has not written its part
-        relief = _relief(writer, keeping, snapshot, missing)
+        short = Shortage(writer.room_for(snapshot, meta), writer.free_bytes())
+        if isinstance(error, RankMissing) and short.is_quota:
+            raise error  # a quota of its own is what that rank met
+        relief = _relief(writer, keeping, snapshot, short.missing)
     except (StoreError, CorruptObject) as failure:
         raise error from failure  # what went wrong first is what has to be told
     gone = relief.plan.dropped
@@ -76,7 +75,7 @@ def _written_all_the_same(
             try:
                 writer.write(snapshot, meta)
             except StoreFull as again:
-                raise _still_full(again, needed, writer.free_bytes(), gone) from error
+                raise _still_full(again, replace(short, free=writer.free_bytes()), gone) from error
             return (
                 f"The disk was full: {_named(gone)} went, so that step {meta.step:,} could be saved."
                 " Keep fewer (keep_last), or give the run more room."
@@ -85,7 +84,7 @@ def _written_all_the_same(
             f"{_of(error)} Of the run {_named(gone)} went, so that the next save has room.",
             hint="Start all ranks again. Keep fewer checkpoints (keep_last), or give the run more room.",
         ) from error
-    raise _in_vain(error, needed, free, relief) from error
+    raise _in_vain(error, short, relief) from error
 
 
 def _relief(writer: Writes, keeping: Keeping, snapshot: Snapshot, missing: int) -> Relief:
@@ -116,35 +115,28 @@ def _relief(writer: Writes, keeping: Keeping, snapshot: Snapshot, missing: int) 
     )
 
 
-def _in_vain(error: StoreFull | RankMissing, needed: int, free: int | None, relief: Relief) -> StoreFull:
+def _in_vain(error: StoreFull | RankMissing, short: Shortage, relief: Relief) -> StoreFull:
     """Return what is raised where nothing was deleted, since it would not have been enough."""
     # What the hint asks for includes the records that the next start writes before its first save.
-    facts = _facts(needed, free)
     if not relief.freed:
         return StoreFull(
-            f"{_of(error)} {facts}, and no older checkpoint can go for it.",
+            f"{_of(error)} {short}, and no older checkpoint can go for it.",
             hint=f"Free {relief.missing + RECORDS:,} bytes there, then start again.",
         )
     return StoreFull(
-        f"{_of(error)} {facts}. All older checkpoints that may go would give {relief.freed:,}, so they stay.",
+        f"{_of(error)} {short}. All older checkpoints that may go would give {relief.freed:,}, so they stay.",
         hint=f"Free {relief.missing - relief.freed + RECORDS:,} bytes there, then start again: with these, and without"
         f" those checkpoints, it is saved. With {relief.missing + RECORDS:,} they stay.",
     )
 
 
-def _still_full(error: StoreFull, needed: int, free: int | None, gone: Iterable[Commit]) -> StoreFull:
+def _still_full(error: StoreFull, short: Shortage, gone: Iterable[Commit]) -> StoreFull:
     """Return what is raised where the room that was made was not enough, or has gone to others."""
-    missing = needed if free is None or free >= needed else needed - free
     return StoreFull(
-        f"{_of(error)} {_facts(needed, free)}, although {_named(gone)} went for it.",
-        hint=f"Free {missing + RECORDS:,} bytes there, then start again.",
+        f"{_of(error)} {short}, although {_named(gone)} went for it.",
+        hint=f"Free {short.missing + RECORDS:,} bytes there, then start again.",
         key=error.key,
     )
-
-
-def _facts(needed: int, free: int | None) -> str:
-    takes = f"The checkpoint takes {needed:,} bytes"
-    return takes if free is None or free >= needed else f"{takes} and {free:,} are free"
 
 
 def _of(error: StoreFull | RankMissing) -> str:

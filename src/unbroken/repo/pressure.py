@@ -22,6 +22,28 @@ STAYS = "kept as long as there is room"
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """A save that found no room: how many bytes it takes, and how many are free; None where that cannot be told."""
+
+    needed: int
+    free: int | None
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether it met something else than the end of the disk, of which nothing is known to be left."""
+        return self.free is None or self.free >= self.needed
+
+    @property
+    def missing(self) -> int:
+        """Bytes that have to become free."""
+        return self.needed if self.free is None or self.is_quota else self.needed - self.free
+
+    def __str__(self) -> str:
+        takes = f"The checkpoint takes {self.needed:,} bytes"
+        return takes if self.free is None or self.is_quota else f"{takes} and {self.free:,} are free"
+
+
+@dataclass(frozen=True, slots=True)
 class Relief:
     """What goes, and what that frees; `plan` drops nothing where it would be in vain."""
 

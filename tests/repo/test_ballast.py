@@ -21,6 +21,7 @@ from unbroken.repo import ballast
 from unbroken.repo.repository import Repository
 from unbroken.store.local import LocalStore
 from unbroken.store.memory import MemoryStore
+from unbroken.testing.faulty_store import Fault, FaultyStore, Kind
 from unbroken.testing.faulty_system import FailingSystem, fail
 
 KIB = 1024
@@ -140,3 +141,11 @@ def test_a_bucket_has_none() -> None:
     ballast.reserve(store, seed="a")
     assert store.list() == []
     assert not ballast.lighten(store)
+
+
+def test_a_bucket_whose_quota_is_used_up_says_so_in_its_own_words() -> None:
+    store = FaultyStore(MemoryStore(), fault=Fault(Kind.FULL, 0))
+    with pytest.raises(StoreFull) as caught:
+        ballast.spending(store, lambda: store.put("record", b"x"))
+    assert caught.value.__cause__ is None, "an error that is its own cause is no chain"
+    assert len(store.operations) == 1

@@ -96,6 +96,8 @@ def spending(store: ByteStore, action: Callable[[], T]) -> T:
         try:
             return action()
         except StoreFull as error:
+            if not isinstance(store, SupportsLocalPath):
+                raise  # there is none
             if not lighten(store):
                 raise _used_up(error, store) from error
 
@@ -107,9 +109,7 @@ def _size(store: ByteStore) -> int:
         return 0
 
 
-def _used_up(error: StoreFull, store: ByteStore) -> StoreFull:
-    if not isinstance(store, SupportsLocalPath):
-        return error
+def _used_up(error: StoreFull, store: SupportsLocalPath) -> StoreFull:
     return StoreFull(
         error.message,
         hint=f"Free at least {2 * SIZE:,} bytes there. Then `unbroken prune {store.local_path()} --keep-last 1` finds"

@@ -25,6 +25,7 @@ from unbroken.capture.attaching import attach_once, detach, kind_of, name_of, se
 from unbroken.capture.elsewhere import Captured, Restore, captured, in_one_document, planned
 from unbroken.capture.environments import Verdict, chain, known
 from unbroken.capture.generators import GlobalGenerators
+from unbroken.capture.progress import progress_of
 from unbroken.capture.replay_cost import Cost, tellers, total
 from unbroken.capture.source import policy_of_loaded, setting_names
 from unbroken.capture.worker_locals import LoopLocals
@@ -56,6 +57,8 @@ class Answer:
     verdict: Verdict | None = None
     seed: int | None = None
     """What the environment was last reset with."""
+    progress: dict[str, int] = field(default_factory=dict[str, int])
+    """How far its episodes are; see `progress_of`."""
     cost: Cost = field(default_factory=Cost)
     """What a restore would take in this worker."""
 
@@ -119,7 +122,8 @@ class Agent:
         """Walk the environment, the generators of this process and what the loop remembers."""
         roots = self._roots(frame, LoopLocals(frame, self.remembered))
         state = captured(roots, self.policy(), contents=contents)
-        return Answer(state=state, seed=seed_of(frame.f_locals["env"]))
+        env = frame.f_locals["env"]
+        return Answer(state=state, seed=seed_of(env), progress=progress_of(env))
 
     def do_cost(self, frame: FrameType) -> Answer:
         """Say what a restore of this moment would take by replay."""

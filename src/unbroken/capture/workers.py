@@ -40,6 +40,8 @@ class Workers(ABC):
         self._alive = weakref.ref(venv)  # whoever built it decides how long it lives
         self.seeds: list[int | None] = []
         """What each environment was last reset with, as of the newest capture."""
+        self.progress: list[dict[str, int]] = []
+        """How far the episodes of each are, as of then."""
 
     @abstractmethod
     def ask(self, command: str, *arguments: Any, of: Sequence[int] | None = None) -> list[Answer]:
@@ -168,6 +170,7 @@ class WorkersCaptor:
                 )
             scopes.append(scope_of(answer.state, f"worker {i}", walk))
         workers.seeds = [answer.seed for answer in answers]
+        workers.progress = [answer.progress for answer in answers]
         return {WORKERS: List(v=scopes)}
 
     def plan(self, extra: dict[str, Value], obj: Any, graft: Graft) -> None:

@@ -196,14 +196,29 @@ def a_runner_that_dies(root: str) -> dict[str, Any]:
             algo.train()
         train(algo, algo.training_iteration + 1)
         after = seed_of(algo)
+        now = algo.env_runner_group.foreach_env_runner(in_the_runner, local_env_runner=False)
         algo.stop()
     repository = Repository.open(root, "job")
-    promise = repository.meta(repository.commits()[0]).fidelity["env_runners"]
+    meta = repository.meta(repository.commits()[0])
+    promise = meta.fidelity["env_runners"]
     return {
         "said": [str(w.message) for w in caught if w.category is unbroken.rllib.EnvRunnerRecreatedWarning],
         "seeds": [before, after],
         "fidelity": promise.fidelity,
         "position": positions(root)[0][1],
+        "now": now,
+        "worker_status": meta.worker_status,
+    }
+
+
+def in_the_runner(runner: Any) -> dict[str, Any]:
+    """Return what a runner's environments say themselves; one that waits for its reset has no open episode yet."""
+    envs = runner.env.unwrapped.envs
+    both = zip(envs, runner._ongoing_episodes, strict=True)
+    return {
+        "pid": os.getpid(),
+        "steps": [env.get_wrapper_attr("_elapsed_steps") if one.is_reset else 0 for env, one in both],
+        "seeds": [env.unwrapped.np_random_seed for env in envs],
     }
 
 
@@ -223,10 +238,12 @@ def a_runner_that_is_dead_at_the_end(root: str) -> dict[str, Any]:
             except UnbrokenError as failed:
                 error = f"{type(failed).__name__}: {failed}"
         repository = Repository.open(at, "job")
+        meta = repository.meta(repository.commits()[0])
         told[str(restarts)] = {
             "error": error,
             "newest": positions(at)[0],
-            "fidelity": repository.meta(repository.commits()[0]).fidelity["env_runners"].fidelity,
+            "fidelity": meta.fidelity["env_runners"].fidelity,
+            "episodes": [meta.episodes, meta.worker_status[0]["episodes"]],
             "said": [str(w.message) for w in said if w.category is unbroken.rllib.EnvRunnerRecreatedWarning],
         }
     return told

@@ -102,6 +102,10 @@ def test_a_runner_that_dies_begins_anew_with_another_seed_and_less_is_promised(
     assert before != after
     assert found["fidelity"] == "approximate"
     assert found["position"] == "end"
+    (status,), (now,) = found["worker_status"], found["now"]
+    assert {name: status[name] for name in now} == now
+    assert sum(now["steps"]) > 0
+    assert (status["group"], status["index"], status["replaces_a_dead_one"]) == ("env_runners", 1, True)
 
 
 def test_a_runner_that_is_dead_at_the_end_does_not_take_the_end_along(first: Runner, tmp_path: Path) -> None:
@@ -113,6 +117,8 @@ def test_a_runner_that_is_dead_at_the_end_does_not_take_the_end_along(first: Run
     assert len(started_again["said"]) == 1
     assert gone["error"].startswith("SaveFailed: The end of the training, at step ")
     assert gone["newest"][1] == "step"
+    in_all, in_the_runner = gone["episodes"]
+    assert in_the_runner == in_all > 0
 
 
 @pytest.mark.exactness

@@ -123,6 +123,20 @@ def test_the_seed_of_each_environment_in_workers_is_told_by_its_index(tmp_path: 
     assert repository.meta(repository.commits()[-1]).env_seeds == [0, 1]
 
 
+def test_a_checkpoint_tells_of_each_worker_how_far_its_episodes_are(tmp_path: Path) -> None:
+    model = build()
+    model.learn(448, callback=CheckpointCallback(1000, tmp_path))
+    assert isinstance(model.env, SubprocVecEnv)
+    repository = Repository.open(tmp_path, "rl_model")
+    told = repository.meta(repository.commits()[0]).worker_status
+    assert [one["pid"] for one in told] == [process.pid for process in model.env.processes]
+    # 224 steps each, and 200 make an episode.
+    known = {name: [one[name] for one in told] for name in ("index", "state", "seed", "episodes", "steps")}
+    assert known == {
+        "index": [0, 1], "state": ["running"] * 2, "seed": [0, 1], "episodes": [1, 1], "steps": [24, 24],
+    }  # fmt: skip
+
+
 def test_an_error_in_a_worker_is_an_answer_and_the_worker_lives(tmp_path: Path) -> None:
     model = build()
     venv = model.env

@@ -66,6 +66,28 @@ class RunnerActors(Actors):
     setting = "num_env_runners"
     noun = "env runner"
 
+    def __init__(self, group: Any) -> None:
+        super().__init__(group)
+        self.told: list[dict[str, Any]] = []
+        """What a checkpoint tells of each, as of the newest capture."""
+
+    def ask(self, order: Order) -> dict[str, Answer]:
+        """Return what every runner answers, by its index, and keep what is told of it."""
+        answers = super().ask(order)
+        self.told = [
+            {
+                "index": one.index,
+                "pid": one.pid,
+                "state": "running",
+                "seeds": one.seeds,
+                "episodes": one.episodes,
+                "steps": one.steps,
+                "replaces_a_dead_one": one.replaces,
+            }
+            for one in answers.values()
+        ]
+        return answers
+
     def ids(self) -> list[int]:
         found: list[int] = self._group.healthy_worker_ids()
         return found

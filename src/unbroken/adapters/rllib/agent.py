@@ -51,6 +51,12 @@ class Answer:
     seeds: list[int | None] = field(default_factory=list["int | None"])
     results: list[Any] = field(default_factory=list[Any])
     """Of updates that a learner has done and not told of."""
+    episodes: int | None = None
+    """How many have ended in this runner, and in those whose state it goes on with."""
+    steps: list[int] = field(default_factory=list[int])
+    """How many each open episode has."""
+    replaces: bool = False
+    """Whether it took the place of a runner that had died."""
 
 
 Order = Callable[[Any], Answer]
@@ -117,6 +123,12 @@ def capture(actor: Any, answer: Answer, contents: bool) -> None:  # noqa: FBT001
     """Walk the actor and the generators of this process."""
     answer.state = captured(_roots(actor), actor_policy(), contents=contents)
     answer.seeds = seeds(actor)
+    for callback in getattr(actor, "_callbacks", ()):
+        if hasattr(callback, "lives"):
+            answer.episodes, answer.replaces = callback.ended, callback.lives > 0
+    # Of many agents an episode counts steps of the environment apart from those of each agent.
+    opened = [one for one in getattr(actor, "_ongoing_episodes", None) or () if one is not None]
+    answer.steps = [int(one.env_t if hasattr(one, "env_t") else one.t) for one in opened]
 
 
 def plan(actor: Any, answer: Answer, restore: Restore) -> None:

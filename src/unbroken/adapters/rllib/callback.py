@@ -36,6 +36,8 @@ class CheckpointCallback(RLlibCallback):
         self.session: Session | None = None
         self.episodes = 0
         """Episodes that this instance has named."""
+        self.ended = 0
+        """Of those, how many have ended."""
         self.lives = 0
         """How many env runners had died when the one of this instance began; 0 for the first."""
 
@@ -81,6 +83,10 @@ class CheckpointCallback(RLlibCallback):
     def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
         """Name the parts of agents that came only now."""
         _name_agents(episode)
+
+    def on_episode_end(self, **kwargs: Any) -> None:
+        """Count it."""
+        self.ended += 1
 
     def on_env_runners_recreated(
         self,

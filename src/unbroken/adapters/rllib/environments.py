@@ -37,8 +37,6 @@ class Surroundings:
     """What was found out by trying, by the kind of environment."""
     says: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     """The worst verdict on each kind, by what is said of it."""
-    workers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What is told of each remote runner in a checkpoint."""
 
 
 class _Local:
@@ -83,8 +81,6 @@ def _look(runners: _Local | RunnerActors, found: Surroundings, kept: Mapping[str
     for answer in answers:
         found.settings |= answer.settings
         found.names += [env.name for env in answer.environments]
-        if isinstance(runners, RunnerActors):
-            found.workers.append({"index": answer.index, "pid": answer.pid, "state": "running"})
         for env in answer.environments:
             if env.verdict is None and env.kind not in found.verdicts:
                 find_out = _finder(runners, answer.index, env.kind)

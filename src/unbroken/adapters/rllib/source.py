@@ -116,7 +116,12 @@ class AlgorithmSource(GraftSource):
             **verdicts.record(self._around.verdicts),
         }
         known["env_seeds"] = [seed for runner in _local_runners(algorithm) for seed in seeds(runner)]
-        known["worker_status"] = self._around.workers
+        known["worker_status"] = [
+            {"group": name, **told}
+            for name, root in self.roots.items()
+            if isinstance(root, RunnerActors)
+            for told in root.told
+        ]
         learner = algorithm.learner_group._learner
         optimizers = getattr(learner, "_named_optimizers", None)
         if optimizers:

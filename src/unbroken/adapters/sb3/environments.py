@@ -220,5 +220,18 @@ def processes(environment: Environment) -> list[Process]:
 
 
 def worker_status(venv: VecEnv) -> list[dict[str, Any]]:
-    """Return what is told of each worker in a checkpoint."""
-    return [{"pid": one.pid, "start": one.start, "state": "running"} for one in processes(venv)]
+    """Return what is told of each worker in a checkpoint: who it is, and of its environment the seed of the last reset,
+    `episodes` that have ended and `steps` of the open one, as of the newest capture and as far as its wrappers count.
+    """
+    workers = _workers_of(_base(venv))
+    if workers is None:
+        return []
+    told: list[dict[str, Any]] = [
+        {"index": index, "pid": one.pid, "start": one.start, "state": "running"}
+        for index, one in enumerate(processes(venv))
+    ]
+    for one, seed, progress in zip(
+        told, workers.seeds, workers.progress, strict=False
+    ):  # none before a capture
+        one |= {"seed": seed, **progress}
+    return told

@@ -35,7 +35,9 @@ def notes(envs: Any, steps: int) -> list[str]:
 def test_what_environments_in_workers_replay_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the clock of the workers, which are forked with it, each step takes half a second. Nobody has measured the reset."""
     ticks = count()
-    monkeypatch.setitem(Recorder.__init__.__kwdefaults__, "clock", lambda: next(ticks) * 0.5)
+    defaults = Recorder.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "clock", lambda: next(ticks) * 0.5)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     envs = AsyncVectorEnv([partial(gym.make, "LunarLander-v3")] * 2, context="fork")
     assert notes(envs, 7) == ["a restore replays 14 steps of 2 environments, about 3.5 s"]

@@ -21,8 +21,9 @@ EVENTS = 160
 MOST = 70
 """Disks of the store we have that are looked at."""
 PATIENCE = 500
-"""Disks after which what is wrong counts as not found. Where threads wait for the disk together, their order decides
-which disks there are, and so how many are looked at before."""
+"""Disks after which what is wrong counts as not found; the bench itself looks at all. Where threads wait for the disk together,
+their order decides which disks there are, and so which are drawn first. Of the fault that shows least, the name before the sync,
+21 disks of 1,374 tell: 500 drawn by chance miss them once in 13,000 times, 70 once in three."""
 TOLD = {
     "a name before the sync of its file": r"lines of the history were written, 0 are there|its digest does not fit",
     "no sync of files": r"format\.json is damaged|its digest does not fit|has 0 bytes, not \d+",

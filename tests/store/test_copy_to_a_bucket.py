@@ -8,9 +8,12 @@ import pytest
 
 from tests.cli.command import unbroken
 from tests.engine.runs import run_and_abandon
-from tests.engine.training import Training, engine_of, train, undisturbed
+from tests.engine.training import Training, source_of, train, undisturbed
 from tests.repo.states import meta, noise, same, snapshot
 from tests.store.servers import Server
+from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.schedule import Every
+from unbroken.engine.settings import Settings
 from unbroken.repo.repository import Repository
 
 
@@ -40,6 +43,11 @@ def test_there_and_back_again(seaweedfs: Server, tmp_path: Path, monkeypatch: py
     assert same(back.load(commit), states[2])
 
 
+def engine_at(place: Path | str, training: Training) -> CheckpointEngine:
+    settings = Settings(root=place, job="run", every=Every(steps=10), keep_last=2)
+    return CheckpointEngine(source_of(training), settings, environment={})
+
+
 def test_a_training_goes_on_over_a_copy_as_over_the_run(
     seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +62,7 @@ def test_a_training_goes_on_over_a_copy_as_over_the_run(
     copied = {commit.directory for commit in there.commits()}
     assert len(copied) >= 3
     training = Training(seed=99)
-    engine = engine_of(training, bucket, keep_last=2)
+    engine = engine_at(bucket, training)
     assert engine.resume().step == 30
     assert copied <= {commit.directory for commit in there.commits()}
     assert all(there.verify(commit) == [] for commit in there.commits())
@@ -65,13 +73,13 @@ def test_a_training_goes_on_over_a_copy_as_over_the_run(
     assert all(there.verify(commit) == [] for commit in there.commits())
     assert unbroken("copy", bucket, "back", "--all", cwd=tmp_path).code == 0
     back = Training(seed=99)
-    engine = engine_of(back, tmp_path / "back")
+    engine = engine_at(tmp_path / "back", back)
     assert engine.resume().step == 50
     train(engine, back, start=50, until=60)
     engine.close()
     assert back.digest() == undisturbed(60)
     cold = Training()
-    engine = engine_of(cold, f"{seaweedfs.place()}/nothing")
+    engine = engine_at(f"{seaweedfs.place()}/nothing", cold)
     assert engine.resume().step == 0
     train(engine, cold, start=30, until=60)
     engine.close()

@@ -11,7 +11,6 @@ import pytest
 
 from tests.cli.command import unbroken
 from tests.engine.ranks import (
-    Ended,
     Launch,
     assert_whole,
     differing,
@@ -237,7 +236,6 @@ def test_where_no_checkpoint_is_whole_all_ranks_stop(copy: Path) -> None:
 def test_ranks_that_have_changed_places_find_their_parts(tmp_path: Path, undisturbed: Path) -> None:
     """Each node has a home of its own, with what it has noted there; the ranks come back with their numbers swapped."""
     root = tmp_path / "run"
-    ended: list[Ended] = []
     for number, status in ((0, -9), (1, 0)):
         with Launch() as launch:
             for rank in range(2):

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,17 @@ pytest.importorskip("lightning")
 
 import lightning
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
 
 from unbroken.adapters.lightning import session
+from unbroken.adapters.lightning.loggers import Loggers
 from unbroken.adapters.trackers.once import HeldByWandb
 from unbroken.capture.hooks import Hook
+from unbroken.engine.faults import EndOfProcess, FaultKind
+from unbroken.engine.recovery import RecoveryPlan, Tier
+from unbroken.engine.report import ResumeReport
+from unbroken.engine.settings import Settings
+from unbroken.engine.trackers.trackers import TrackerWarning
 from unbroken.lightning import CheckpointCallback
 
 from .children import HERE
@@ -220,10 +226,45 @@ def test_what_wandb_holds_is_left_out_until_something_is_new(
     rows: list[tuple[int, float]], logged: list[tuple[int, float]]
 ) -> None:
     held = HeldByWandb(Run(axis=9, loss=2.0), axis="axis")
-    assert [(step, loss) for step, loss in rows if not held.leaves_out({"loss": loss}, step)] == logged
+    assert [(step, loss) for step, loss in rows if held.new_of({"loss": loss}, step)] == logged
 
 
 def test_of_a_run_of_wandb_that_begins_nothing_is_left_out() -> None:
     run = Run(axis=9)
     run.resumed = False
-    assert not HeldByWandb(run, axis="axis").leaves_out({"loss": 1.0}, 3)
+    assert HeldByWandb(run, axis="axis").new_of({"loss": 1.0}, 3) == {"loss": 1.0}
+
+
+REPORT = ResumeReport(
+    tier=Tier.NEWEST,
+    fault=EndOfProcess(FaultKind.SOFT, "killed"),
+    step=5,
+    plan=RecoveryPlan(()),
+    position="step",
+)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_where_mlflow_cannot_be_asked_what_it_holds_it_is_said_and_all_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what mlflow's own libraries say of each other nothing matters here."""
+    for name in ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
+        monkeypatch.setenv(name, "true")
+    pytest.importorskip("mlflow")
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    known = MLFlowLogger(tracking_uri=address)
+    known.log_metrics({"loss": 1.0}, 3)
+    for run, hooked in ((known.run_id, True), ("0" * 32, False)):
+        logger = MLFlowLogger(tracking_uri=address, run_id=run)
+        trainer = lightning.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
+        loggers = Loggers(trainer, Settings(root=tmp_path / "runs"), segment=0)
+        said = nullcontext() if hooked else pytest.warns(TrackerWarning, match="MLFlowLogger .* logged twice")
+        with said:
+            loggers.begun(REPORT)
+        assert isinstance(vars(logger).get("log_metrics"), Hook) is hooked
+        if hooked:
+            logger.log_metrics({"loss": 5.0, "new": 6.0}, 3)
+            assert known.experiment.get_run(run).data.metrics == {"loss": 1.0, "new": 6.0}
+        loggers.release()
+        assert "log_metrics" not in vars(logger)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,13 +35,14 @@ from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
 from unbroken.adapters.lightning.csv_file import HPARAMS, CsvFile, is_local
 from unbroken.adapters.trackers.board import Board, is_board
 from unbroken.adapters.trackers.mlflow import MlflowRun
-from unbroken.adapters.trackers.once import HeldByMlflow, HeldByWandb
+from unbroken.adapters.trackers.once import Held, HeldByMlflow, HeldByWandb
 from unbroken.capture.class_rule import ClassRule
 from unbroken.capture.hooks import Hook
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings
 from unbroken.engine.trackers.recorded import counters_of
+from unbroken.engine.trackers.trackers import TrackerWarning
 from unbroken.errors import UnbrokenError
 from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value
 
@@ -124,12 +126,20 @@ class Loggers:
             return
         if self._segment:
             return
-        for logger in self._loggers.values():
-            with suppress(Exception):  # whatever a library raises, it is logged twice then, and not less
-                if isinstance(logger, WandbLogger) and not logger._wandb_init.get("sync_tensorboard"):
-                    _OnceInWandb(logger).install(self._hooks)
-                elif isinstance(logger, MLFlowLogger) and logger.run_id is not None:
-                    _OnceInMlflow(logger).install(self._hooks)
+        for name, logger in self._loggers.items():
+            try:
+                once = _once(logger)
+            except Exception as error:  # noqa: BLE001 - a library may raise whatever it likes; training goes on
+                warnings.warn(
+                    TrackerWarning(
+                        f"What {name} holds already cannot be read, so what comes again is logged twice: {error}"
+                    ),
+                    stacklevel=2,
+                )
+                continue
+            if once is not None:
+                once.hook.install()
+                self._hooks.append(once.hook)
 
     def release(self) -> None:
         """Take every hook away. May be called twice."""
@@ -220,43 +230,34 @@ def _captured(file: CsvFile, walk: Walk) -> Value:
     return Dict(v={"text": text, "columns": List(v=[*file.columns]), "digest": file.digest()})
 
 
-class _OnceInWandb:
-    """Leaves out the rows that a run of W&B holds already."""
+class _Once:
+    """Leaves out what stands already where a logger logs to."""
 
-    def __init__(self, logger: Any) -> None:
+    def __init__(self, logger: Any, held: Held, *, named: Callable[[str], str] = str) -> None:
         self._logger = logger
-        self._held = HeldByWandb(logger.experiment, axis=AXIS)
-        self._hook = Hook(logger, "log_metrics", self._log, keeper=self)
-
-    def install(self, hooks: list[Hook]) -> None:
-        self._hook.install()
-        hooks.append(self._hook)
+        self._held = held
+        self._named = named
+        """How the logger spells a name for its library."""
+        self.hook = Hook(logger, "log_metrics", self._log, keeper=self)
 
     def _log(self, metrics: Mapping[str, Any], step: int | None = None) -> Any:
-        names = _prefixed(metrics, self._logger)
-        if step is None or not self._held.leaves_out({names[name]: v for name, v in metrics.items()}, step):
-            return self._hook.original(metrics, step)
-        return None
+        names = {key: self._named(name) for key, name in _prefixed(metrics, self._logger).items()}
+        news = self._held.new_of({names[key]: value for key, value in metrics.items()}, step)
+        kept = {key: value for key, value in metrics.items() if names[key] in news}
+        return self.hook.original(kept, step) if kept or not metrics else None
 
 
-class _OnceInMlflow:
-    """Leaves out the points that a run of MLflow holds already."""
+def _once(logger: Any) -> _Once | None:
+    """Ask what stands where a logger logs to; None for one of another kind, or one that W&B fills by itself."""
+    if isinstance(logger, WandbLogger) and not logger._wandb_init.get("sync_tensorboard"):
+        return _Once(logger, HeldByWandb(logger.experiment, axis=AXIS))
+    if isinstance(logger, MLFlowLogger) and logger.run_id is not None:
+        return _Once(logger, HeldByMlflow(logger.run_id, logger.experiment), named=_of_mlflow)
+    return None
 
-    def __init__(self, logger: Any) -> None:
-        self._logger = logger
-        self._held = HeldByMlflow(logger.run_id, logger.experiment)
-        self._hook = Hook(logger, "log_metrics", self._log, keeper=self)
 
-    def install(self, hooks: list[Hook]) -> None:
-        self._hook.install()
-        hooks.append(self._hook)
-
-    def _log(self, metrics: Mapping[str, Any], step: int | None = None) -> Any:
-        names = {
-            k: re.sub("[^a-zA-Z0-9_/. -]+", "", name) for k, name in _prefixed(metrics, self._logger).items()
-        }
-        news = {k: value for k, value in metrics.items() if not self._held.leaves_out(names[k], step or 0)}
-        return self._hook.original(news, step) if news else None
+def _of_mlflow(name: str) -> str:
+    return re.sub("[^a-zA-Z0-9_/. -]+", "", name)
 
 
 def _prefixed(metrics: Mapping[str, Any], logger: Any) -> dict[str, str]:

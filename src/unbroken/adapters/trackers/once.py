@@ -13,9 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from unbroken.adapters.trackers.going_on import Standing
+
+
+class Held(Protocol):
+    """What stands where a logger logs to."""
+
+    def new_of(self, row: Mapping[str, Any], step: int | None) -> Mapping[str, Any]:
+        """Return what of a row does not stand there already."""
+        ...
 
 
 class HeldByWandb:
@@ -29,8 +37,11 @@ class HeldByWandb:
             self._last = {str(name): run.summary.get(name) for name in list(run.summary.keys())}
             self._newest = _number(self._last.get(axis))
 
-    def leaves_out(self, metrics: Mapping[str, Any], step: int) -> bool:
-        """Whether this row stands there already."""
+    def new_of(self, row: Mapping[str, Any], step: int | None) -> Mapping[str, Any]:
+        """Return the row, or nothing of it."""
+        return {} if step is not None and self._has(row, step) else row
+
+    def _has(self, metrics: Mapping[str, Any], step: int) -> bool:
         if self._newest is None:
             return False
         if step < self._newest:
@@ -50,8 +61,11 @@ class HeldByMlflow:
     def __init__(self, run_id: str, client: Any) -> None:
         self._steps = dict(Standing().steps(run_id, lambda: client))
 
-    def leaves_out(self, name: str, step: int) -> bool:
-        """Whether this point of a metric stands there already."""
+    def new_of(self, row: Mapping[str, Any], step: int | None) -> Mapping[str, Any]:
+        """Return the points of a row that do not stand there. MLflow logs at step 0 what is given none."""
+        return {name: value for name, value in row.items() if not self._has(name, step or 0)}
+
+    def _has(self, name: str, step: int) -> bool:
         newest = self._steps.get(name)
         if newest is None:
             return False

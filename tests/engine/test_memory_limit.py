@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -40,7 +41,7 @@ class System:
         return point
 
     def left(self) -> int:
-        (self.proc / "self" / "mountinfo").write_text("\n".join(self.lines))
+        (self.proc / "self" / "mountinfo").write_bytes(os.fsencode("\n".join(self.lines)))
         (self.proc / "self" / "cgroup").write_text("\n".join(["9:name=systemd:/x", *self.member]))
         return 2 * free_share(proc=self.proc)
 
@@ -110,33 +111,72 @@ def test_files_that_were_read_are_given_back(system: System, version: int) -> No
     assert system.left() == 610 * MB
 
 
-def test_what_a_sandbox_writes_otherwise_counts_for_nothing(system: System) -> None:
-    system.lines.append("none")
+def test_a_group_without_the_usual_files_counts_for_nothing(system: System) -> None:
     system.mount("cgroup", version=2)
     assert system.left() == MACHINE
 
 
+@pytest.mark.parametrize("file", ["memory.max", "memory.current"])
+def test_what_a_sandbox_writes_otherwise_counts_for_nothing(system: System, file: str) -> None:
+    point = system.mount("cgroup", version=2)
+    second(point, 800 * MB)
+    (point / file).write_text("unlimited today\n")
+    assert system.left() == MACHINE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "none",
+        "",
+        "36 25 0:33 / /mnt rw - tmpfs  rw",
+        "36 25 0:33 / /a\u2028b rw - x y z",
+        b"36 25 0:33 / /\xff\xfe rw - tmpfs x rw",
+    ],
+)
+def test_mounts_of_others_hide_no_limit(system: System, line: str | bytes) -> None:
+    system.lines.append(os.fsdecode(line))
+    second(system.mount("cgroup", version=2), 800 * MB, used=300 * MB)
+    assert system.left() == 500 * MB
+
+
 @pytest.fixture
 def limited_group() -> Iterator[Path]:
-    """Make a group of this machine that may hold 300 MB."""
-    own = next(
-        (
-            line.split(":", 2)
-            for line in Path("/proc/self/cgroup").read_text().splitlines()
-            if ":memory:" in line
-        ),
-        None,
-    )
-    if own is None or os.getuid() != 0:
-        pytest.skip("needs control groups of the first version, and root")
-    group = Path("/sys/fs/cgroup/memory", own[2].lstrip("/"), f"unbroken-test-{os.getpid()}")
+    """Make a group of this machine that may hold 300 MB, of the version by which it limits memory."""
+    own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    path = next((path for _, controllers, path in own if controllers == "memory"), None)
+    above = mounted_at("cgroup2") if path is None else mounted_at("cgroup", "memory") / path.lstrip("/")
+    group = above / f"unbroken-test-{os.getpid()}"
     try:
+        if path is None:
+            # Directly below the mount: a group with processes gives none below it a limit, except for the uppermost one.
+            (above / "cgroup.subtree_control").write_text("+memory")
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(300 * MB))
     except OSError as error:
-        pytest.skip(f"no group can be made here: {error}")
-    yield group
-    group.rmdir()
+        without_a_group(str(error))
+    try:
+        (group / ("memory.max" if path is None else "memory.limit_in_bytes")).write_text(str(300 * MB))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def mounted_at(kind: str, option: str = "") -> Path:
+    """Return where a hierarchy of groups is mounted."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        found, _, options = after.split(maxsplit=2)
+        if found == kind and (not option or option in options.split(",")):
+            return Path(before.split()[4])
+    return without_a_group(f"no {kind} is mounted")
+
+
+def without_a_group(why: str) -> NoReturn:
+    """Skip the test. In CI, which is root on a machine with control groups, there is always a group."""
+    told = f"no control group can be made here: {why}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(told)
+    pytest.skip(told)
 
 
 ASK = "from unbroken.engine.memory_limit import free_share; print(free_share())"
@@ -152,3 +192,9 @@ def test_a_limit_of_the_address_space_counts() -> None:
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({400 * MB}, {resource.RLIM_INFINITY})); {ASK}"
     told = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, check=True)
     assert 0 < int(told.stdout) < 200 * MB
+
+
+def test_a_name_that_was_cut_in_a_letter_is_no_matter() -> None:
+    cut = f"open('/proc/self/comm', 'wb').write('обучение'.encode()[:15]); {ASK}"
+    told = subprocess.run([sys.executable, "-c", cut], capture_output=True, text=True, check=True)
+    assert int(told.stdout) > 0

@@ -527,3 +527,18 @@ def test_a_note_on_a_disk_that_takes_a_part_of_it_is_whole(tmp_path: Path) -> No
     store = LocalStore(tmp_path, system=ShortCalls())
     store.note("n.json", b"second")
     assert store.get("n.json").rstrip() == b"second"
+
+
+def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
+    limited = (
+        "import resource, sys; from unbroken.store.local import LocalStore; from unbroken.errors import StoreDenied\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try:\n    LocalStore(sys.argv[1]).put('a', bytes(5000))\n"
+        "except StoreDenied as error:\n    print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", limited, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert "would pass the largest file that is allowed here" in told.stdout
+    assert "ulimit -f" in told.stdout
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

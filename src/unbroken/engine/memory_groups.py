@@ -12,6 +12,7 @@ cgroup-v1/memory.rst; Kubernetes calls the same figure the working set.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,41 +35,57 @@ _FIRST = Hierarchy("cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "
 
 
 def left_in_groups(proc: Path) -> int | None:
-    """Return the bytes that the tightest group leaves; None where no group has a limit."""
-    try:
-        left = [n for group, names in _groups(proc / "self") if (n := _left(group, names)) is not None]
-    except ValueError:  # a sandbox that imitates Linux may write these files in a way of its own
-        return None
+    """Return the bytes that the tightest group leaves; None where no group says a limit.
+
+    Of the first version each group says one: where none is set that is a number beyond any machine's memory, and so is
+    what this returns. Who asks takes the least of it and of what the machine has.
+    """
+    left = [n for group, names in _groups(proc / "self") if (n := _left(group, names)) is not None]
     return min(left, default=None)
 
 
 def _groups(process: Path) -> Iterator[tuple[Path, Hierarchy]]:
     """Yield each group that the process is in, from its own up to the one that is mounted."""
-    try:
-        mounts = (process / "mountinfo").read_text().splitlines()
-        member = (process / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    paths = {names: path for line in member if (found := _membership(line)) for names, path in [found]}
-    for line in mounts:
-        before, _, after = line.partition(" - ")
-        root, point = (_unescaped(field) for field in before.split()[3:5])
-        kind, _, options = after.split(maxsplit=2)
-        for names, path in paths.items():
-            if kind == names.filesystem and (names is _SECOND or "memory" in options.split(",")):
-                group = Path(point)
-                yield group, names
+    member = [found for line in _lines(process / "cgroup") if (found := _membership(line))]
+    mounts = [mount for line in _lines(process / "mountinfo") if (mount := _mounted(line))]
+    for names, path in member:
+        for hierarchy, root, point in mounts:
+            if hierarchy is names:
+                yield point, names
+                group = point
                 for part in _below(path, root):
                     group /= part
                     yield group, names
 
 
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file of the kernel's: other people's mounts and names may be of any bytes."""
+    try:
+        return os.fsdecode(path.read_bytes()).split("\n")
+    except OSError:
+        return []
+
+
 def _membership(line: str) -> tuple[Hierarchy, str] | None:
     """Return the hierarchy and the path of a line `ID:CONTROLLERS:PATH`, if it has to do with memory."""
-    number, controllers, path = line.split(":", 2)
+    number, controllers, path = [*line.split(":", 2), "", ""][:3]
     if number == "0":
         return _SECOND, path
     return (_FIRST, path) if "memory" in controllers.split(",") else None
+
+
+def _mounted(line: str) -> tuple[Hierarchy, str, Path] | None:
+    """Return the hierarchy that a line of mountinfo mounts, from what root of it, and where; None if it is another's."""
+    before, _, after = line.partition(" - ")
+    fields, behind = before.split(" "), after.split(" ")  # a mount may have no name: two spaces stand there
+    if len(fields) < 5 or len(behind) < 3:
+        return None
+    kind, options = behind[0], behind[2].split(",")
+    names = _SECOND if kind == _SECOND.filesystem else _FIRST
+    if kind != names.filesystem or (names is _FIRST and "memory" not in options):
+        return None
+    root, point = (_unescaped(field) for field in fields[3:5])
+    return names, root, Path(point)
 
 
 def _below(path: str, root: str) -> tuple[str, ...]:
@@ -84,13 +101,13 @@ def _left(group: Path, names: Hierarchy) -> int | None:
         limit = (group / names.limit).read_text().strip()
         used = int((group / names.used).read_text())
         stat = (group / "memory.stat").read_text().splitlines()
-    except OSError:  # the uppermost group of the second version has no such files
+        if limit == "max":
+            return None
+        entries = dict(line.split() for line in stat)
+        return max(0, int(limit) - used + int(entries.get(names.inactive, 0)))
+    except (OSError, ValueError):
+        # The uppermost group of the second version has no such files, and a sandbox may write them in its own way.
         return None
-    if limit == "max":
-        return None
-    entries = dict(line.split() for line in stat)
-    # The first version has no word for "none": it gives a number that no machine has, which never is the least.
-    return max(0, int(limit) - used + int(entries.get(names.inactive, 0)))
 
 
 def _unescaped(field: str) -> str:

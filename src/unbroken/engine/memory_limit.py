@@ -9,6 +9,7 @@ Not promised: that the other half stays free.
 
 from __future__ import annotations
 
+import re
 import resource
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def _left_to_map(proc: Path) -> int | None:
 def _kibibytes(path: Path, name: str) -> int | None:
     """Return the bytes in the line of this name, which the kernel gives in KiB; None where it is not told."""
     try:
-        lines = path.read_text().splitlines()
+        told = path.read_bytes()  # the same file holds the process's name, cut in the middle of a letter
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith(name)]
-    return int(found[0]) * 1024 if found else None
+    found = re.search(rb"^%s\s+(\d+) kB$" % name.encode(), told, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None

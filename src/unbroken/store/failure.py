@@ -32,6 +32,12 @@ def failure(error: OSError, *, doing: str, path: str | os.PathLike[str], key: st
             hint="Free space, or keep fewer checkpoints (keep_last).",
             key=key,
         )
+    if error.errno == errno.EFBIG:
+        return StoreDenied(
+            f"{doing.capitalize()} {shown} would pass the largest file that is allowed here.",
+            hint="Raise the limit (`ulimit -f`), or choose a file system without one.",
+            key=key,
+        )
     if error.errno == errno.EROFS:
         return StoreDenied(
             f"{shown} is on a read-only file system.", hint="Choose another directory.", key=key

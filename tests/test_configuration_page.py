@@ -11,7 +11,7 @@ import pytest
 import unbroken
 from tests.pages import ROOT
 from unbroken.engine.configuration import names
-from unbroken.engine.configuration.layers import effective
+from unbroken.engine.configuration.effective import effective
 from unbroken.engine.options import OPTIONS
 from unbroken.engine.settings import Settings
 from unbroken.inspection.listing import list_runs

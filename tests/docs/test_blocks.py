@@ -23,7 +23,7 @@ import yaml
 
 from tests.pages import ROOT, Block, Stage, every_block, not_in_its_source
 from unbroken.cli.app import app
-from unbroken.engine.configuration.layers import effective
+from unbroken.engine.configuration.effective import effective
 
 ELSEWHERE = {
     "README.md": "tests/test_readme.py",

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import unbroken
 from unbroken.engine.configuration import model, names, variables
-from unbroken.engine.configuration.layers import effective
+from unbroken.engine.configuration.effective import effective
 from unbroken.engine.monitoring.target import Monitoring
 from unbroken.engine.options import OPTIONS, settings_of
 from unbroken.engine.schedule import DEFAULT_EVERY, Every

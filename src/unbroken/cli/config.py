@@ -9,7 +9,7 @@ import typer
 
 from unbroken.cli.guard import EXIT_OK, DebugOption, JsonOption
 from unbroken.cli.output import show
-from unbroken.engine.configuration.layers import effective
+from unbroken.engine.configuration.effective import effective
 from unbroken.engine.configuration.variables import CONFIG
 from unbroken.report.settings import settings_data, settings_table
 

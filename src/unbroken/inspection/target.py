@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from unbroken.engine.configuration.layers import root_said
+from unbroken.engine.configuration.sources import root_said
 from unbroken.errors import ConfigError, CorruptObject, ObjectMissing, RunBusy
 from unbroken.format.layout import FORMAT, STEPS
 from unbroken.format.records import Commit

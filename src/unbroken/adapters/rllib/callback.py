@@ -11,7 +11,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from unbroken.adapters.rllib.session import Session
 from unbroken.adapters.rllib.supported import check_supported
 from unbroken.adapters.rllib.trial import trial_of
-from unbroken.engine.configuration.layers import from_file
+from unbroken.engine.configuration.effective import from_file
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings

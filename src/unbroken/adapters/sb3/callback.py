@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from unbroken.adapters.sb3.session import Session
 from unbroken.adapters.sb3.warm_up import WarmUp
-from unbroken.engine.configuration.layers import root_said
+from unbroken.engine.configuration.sources import root_said
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
 from unbroken.engine.settings import Settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from unbroken.engine.configuration.sources import root_said as root_said  # noqa: PLC0414 - faces take it from here
+from unbroken.engine.configuration.sources import root_said
 from unbroken.engine.configuration.variables import CONFIG
 from unbroken.engine.configuration.words import DEFAULT
 from unbroken.engine.settings import NAMES, Settings

@@ -19,7 +19,8 @@ from typing import Any
 
 import lightning
 
-from tests.adapters.lightning import runner, trainings
+from exactness.forked import warm_up
+from tests.adapters.lightning import trainings
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.lightning import CheckpointCallback
 from unbroken.repo.repository import Repository
@@ -71,7 +72,7 @@ def killed(root: Path, moment: random.Random) -> list[int]:
 
 def main() -> None:
     root, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    runner.warm_up()
+    warm_up()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     moment = random.Random(seed)

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, ProgressBar
 
+from exactness.forked import warm_up
 from tests.adapters.lightning import trainings
 from unbroken.adapters.lightning.fit_loop import Place
 from unbroken.adapters.lightning.session import Session
@@ -123,13 +124,6 @@ def train(order: dict[str, Any]) -> None:
     trainer.fit(module)
     out = f"{order['out']}{trainer.global_rank}" if "ranks" in order else order["out"]
     Path(out).write_text(json.dumps(result_of(module, trainer, ours)))
-
-
-def warm_up() -> None:
-    """Import what PyTorch imports only at the first step of an optimizer, once for all children."""
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.ones(1)
-    torch.optim.Adam([weight]).step()
 
 
 def start(order: dict[str, Any], environment: Mapping[str, str]) -> int:

@@ -12,9 +12,8 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib import metadata
 from importlib.util import find_spec
@@ -26,12 +25,10 @@ import pytest
 
 pytest.importorskip("lightning")
 
-
+from exactness.forked import Forking
 from tests.monitoring.tracking import until
 from tests.monitoring.wandb_server import WandbServer
 from unbroken.trackers import mlflow_run, wandb_run
-
-from .children import HERE
 
 STEPS = list(range(18))
 SAVED = [0, 5, 10, 15, 18]
@@ -43,47 +40,34 @@ class Fits:
     """Fits in processes of their own, which one forks that has imported everything."""
 
     def __init__(self, *libraries: str, **variables: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.adapters.lightning.tracker_fits", *libraries],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-        )  # fmt: skip
+        self._process = Forking(
+            "-m", "tests.adapters.lightning.tracker_fits", *libraries, environment=variables
+        )
+        self._asking = ThreadPoolExecutor(1)
 
     def killed(self, kind: str, at: Path, ready: Callable[[], object] = lambda: None) -> None:
         """Have a training killed by SIGKILL, once `ready` has returned."""
-        self._say(kind, at, pause=PAUSE)
-        word, _, process = self._heard().partition(" ")
-        assert word == "paused"
+        ended, paused = self._asking.submit(self._run, kind, at, pause=PAUSE), at / "paused"
+        until(lambda: paused.exists() or ended.done())
+        assert not ended.done(), (at / "log").read_text()
         try:
             ready()
         finally:
-            os.kill(int(process), signal.SIGKILL)
-        assert self._heard() == "gone -9"
+            os.kill(int(paused.read_text()), signal.SIGKILL)
+        assert ended.result() == -signal.SIGKILL
 
     def finished(self, kind: str, at: Path, *cold: str) -> Any:
         """Have a training go on to its end; return what it has come to."""
-        self._say(kind, at, cold=cold)
-        word, _, state = self._heard().partition(" ")
-        assert word == "ended", word
-        assert self._heard() == "gone 0"
-        return json.loads(state)
+        assert self._run(kind, at, cold=cold) == 0, (at / "log").read_text()
+        return json.loads((at / "ended").read_text())
 
-    def _say(self, kind: str, at: Path, **more: Any) -> None:
-        assert self._process.stdin is not None
-        order = {"kind": kind, "folder": str(at / "logs"), "root": str(at / "runs"), **more}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-
-    def _heard(self) -> str:
-        """Return the next of its own lines: libraries may print others."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(("paused ", "ended ", "gone ")):
-                return line.strip()
-        raise AssertionError("it has ended")
+    def _run(self, kind: str, at: Path, **more: Any) -> int:
+        at.mkdir(exist_ok=True)
+        return self._process.run(json.dumps({"kind": kind, "at": str(at), **more}))
 
     def close(self) -> None:
-        self._process.communicate()
+        self._process.close()
+        self._asking.shutdown()
 
 
 @pytest.fixture(scope="module")

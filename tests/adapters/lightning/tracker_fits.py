@@ -1,8 +1,9 @@
-"""Fits that log each batch by one of Lightning's loggers: imports once, then forks for every order, one JSON object a line.
+"""Fits that log each batch by one of Lightning's loggers: imports once, then forks for every order (`exactness.forked`), one JSON
+object a line.
 
-`{"kind": …, "folder": …, "root": …, "pause": N, "cold": […]}`. At the batch N it says so, and waits to be killed; all that was saved
-is durable and marked by then. At its end it prints its state. What it logs is drawn from the global generators, so that it shows
-whether somebody else draws from them.
+`{"at": …, "kind": …, "pause": N, "cold": […]}`. All lies below the folder `at`. At the batch N it leaves its number in `paused` there,
+and waits to be killed; all that was saved is durable and marked by then. At its end it leaves its state in `ended`. What it logs is
+drawn from the global generators, so that it shows whether somebody else draws from them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import random
 import signal
 import sys
-import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +25,8 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.adapters.lightning.runner import leave_cold, wait_for_saves, warm_up
+from exactness.forked import serve, warm_up
+from tests.adapters.lightning.runner import leave_cold, wait_for_saves
 from unbroken.lightning import CheckpointCallback
 from unbroken.trackers import mlflow_run, wandb_run
 
@@ -61,17 +62,23 @@ class Drawing(lightning.LightningModule):
 class Pauses(ProgressBar):
     """Waits to be killed. A progress bar is no part of a training's state."""
 
-    def __init__(self, ours: CheckpointCallback, left: int) -> None:
+    def __init__(self, ours: CheckpointCallback, left: int, told: Path) -> None:
         super().__init__()
-        self.ours, self.left = ours, left
+        self.ours, self.left, self.told = ours, left, told
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         session: Any = self.ours._session
         assert session._running.wait_for_marks(60)
         self.left -= 1
         if self.left == -1:
-            print("paused", os.getpid(), flush=True)
+            tell(self.told, str(os.getpid()))
             signal.pause()
+
+
+def tell(place: Path, what: str) -> None:
+    """Leave a word that appears whole."""
+    place.with_suffix(".new").write_text(what)
+    place.with_suffix(".new").replace(place)
 
 
 def loggers(kind: str, folder: str, root: str) -> list[Any]:
@@ -98,23 +105,24 @@ def loggers(kind: str, folder: str, root: str) -> list[Any]:
     return []
 
 
-def fit(kind: str, folder: str, root: str, pause: int = 10**6, cold: tuple[str, ...] = ()) -> None:
+def fit(at: str, kind: str, pause: int = 10**6, cold: tuple[str, ...] = ()) -> None:
+    folder, root = f"{at}/logs", f"{at}/runs"
     torch.set_num_threads(1)
     leave_cold(list(cold))
     wait_for_saves()
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder).mkdir(exist_ok=True)
     used = loggers(kind, folder, root)
     lightning.seed_everything(1, verbose=False)
     module = Drawing()
     ours = CheckpointCallback(root, job="job", every=EVERY, keep_last=1000)
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=EPOCHS, log_every_n_steps=1, logger=used, enable_model_summary=False,
-        enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=folder, callbacks=[ours, Pauses(ours, pause)],
+        enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=folder, callbacks=[ours, Pauses(ours, pause, Path(at, "paused"))],
     )  # fmt: skip
     trainer.fit(module)
     assert len(module.drawn) == BATCHES * EPOCHS
     weights = [module.net.weight.item(), module.net.bias.item()]
-    print("ended", json.dumps([module.drawn, weights, random.random(), float(torch.rand(1))]), flush=True)
+    tell(Path(at, "ended"), json.dumps([module.drawn, weights, random.random(), float(torch.rand(1))]))
     if kind == "wandb":
         import_module("wandb").finish()
 
@@ -125,16 +133,7 @@ def main() -> None:
     warm_up()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                fit(**json.loads(line))
-            except BaseException:  # noqa: BLE001 - the process ends here
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        print("gone", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    serve(json.loads, lambda order: fit(**order), log=lambda order: f"{order['at']}/log")
 
 
 if __name__ == "__main__":

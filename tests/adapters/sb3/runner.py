@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
+from exactness.forked import warm_up
 from tests.adapters.sb3 import trainings
 from tests.adapters.sb3.trainings import weights
 from unbroken.adapters.sb3.source import TrainingSource
@@ -114,13 +115,6 @@ def train(order: dict[str, Any]) -> None:
         result["in part"] = sorted(set(in_part))
     Path(order["out"]).write_text(json.dumps(result, default=np.ndarray.tolist))
     model.env.close()
-
-
-def warm_up() -> None:
-    """Import what PyTorch imports only at the first step of an optimizer, once for all children."""
-    weight = torch.nn.Parameter(torch.zeros(1))
-    weight.grad = torch.ones(1)
-    torch.optim.Adam([weight]).step()
 
 
 def main() -> None:

@@ -236,6 +236,15 @@ class TrainRun:
             )
         engine.request_save("requested by the script")
 
+    def wait(self, *, seconds: float = 60.0) -> bool:
+        """Wait until what was saved by now is durable, and then, at most so many seconds, until all trackers of experiments
+        that are in use have been told of it. Return whether they have. Ray Train is told by `report`.
+
+        Raises:
+            ConfigError: no loop is going on. SaveFailed, Fenced, AmbiguousCommit: the newest save was not written.
+        """
+        return self._running().wait_for_marks(seconds)
+
     def stop(self) -> None:
         """End the loop at the top of its next iteration, for good. Every worker has to call it at one step."""
         self._counters.stopped = True

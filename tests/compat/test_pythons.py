@@ -23,6 +23,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 SMOKE = Path(__file__).parent / "smoke.py"
 TRAVEL = Path(__file__).parent / "travel.py"
+READING = Path(__file__).parent / "reading.py"
 PACKAGES = {
     "3.10": ("numpy==1.26.4", "gymnasium==1.2.2"),
     "3.11": ("numpy==2.4.6", "gymnasium==1.4.0"),
@@ -31,6 +32,7 @@ PACKAGES = {
 }
 PAIRS = [(wrote, reads) for wrote in PACKAGES for reads in PACKAGES]
 KILLED_AT, SAVED_AT = 35, 20
+NEW_CODE = "learner/rate: a lambda has other code (the new one is used)"
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +143,38 @@ def test_what_one_python_has_saved_another_goes_on_with(
     # It is equal here; nobody can promise it of any computation, and the start says so by name.
     assert any("python is" in warning for warning in resumed["warnings"]) == (wrote != reads)
     assert (resumed["fidelity"] == ["approximate"]) == (wrote != reads)
+    # Of a schedule nothing but a digest of its code is saved; most Pythons compile it to another one than those before them.
+    changes = [line for line in resumed["changes"] if line.startswith("learner/")]
+    assert changes == [] or (changes == [NEW_CODE] and wrote != reads)
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of SB3 whose learning rate and range of clipping are functions of the script."""
+    ppo = pytest.importorskip("stable_baselines3").PPO
+    checkpoints = pytest.importorskip("unbroken.sb3").CheckpointCallback
+    folder = tmp_path_factory.mktemp("scheduled")
+    slope = 2e-4
+    model = ppo(
+        "MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu",
+        learning_rate=lambda left: slope * left, clip_range=lambda left: 0.2 * left,
+    )  # fmt: skip
+    model.learn(70, callback=checkpoints(20, folder / "runs"))
+    return folder
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+def test_what_sb3_has_saved_every_python_reads(
+    version: str, environment: Callable[[str], Path], scheduled: Path
+) -> None:
+    """M1: of the schedules no code is saved, so that none needs the Python that compiled it; the rest is plain data."""
+    here = json.loads(run(sys.executable, READING, "runs", cwd=scheduled))
+    there = json.loads(run(environment(version) / "python", READING, "runs", cwd=scheduled))
+    assert there.pop("python") == version
+    assert here.pop("python") != "" and there == here
+    assert here["pickles"] == []
+    functions = " ".join(here["functions"])
+    assert "learning_rate" in functions and "clip_range" in functions
 
 
 def test_left_cold_it_would_not_end_the_same(

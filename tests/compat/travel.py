@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -44,10 +45,11 @@ class Learner:
         self.price = Decimal("0.1")
         self.since = datetime(2026, 1, 1, tzinfo=timezone.utc)
         self.bits = bytearray(8)
+        self.rate: Callable[[float], float] = lambda left: 0.5 + left / 2
 
     def learn(self, step: int, obs: np.ndarray, reward: float, rng: np.random.Generator) -> None:
         noise = rng.normal(size=self.weights.shape)
-        self.weights += noise * (1 + reward) + float(obs.sum())
+        self.weights += self.rate(1 - step / STEPS) * noise * (1 + reward) + float(obs.sum())
         self.narrow += noise.astype(np.float32).ravel()[:16]
         self.returns.append(reward + random.random())
         self.counts[step % 7, "step"] = self.counts.get((step % 7, "step"), 0) + int(rng.integers(9))
@@ -110,6 +112,7 @@ def main() -> None:
         "digest": digest(learner, envs, rng),
         "from": report.step,
         "warnings": list(report.warnings),
+        "changes": list(report.changes),
         "fidelity": sorted({promise.fidelity.value for promise in report.promises.values()}),
         "reasons": sorted({promise.reason for promise in report.promises.values() if promise.reason}),
     }

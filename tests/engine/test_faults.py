@@ -220,3 +220,26 @@ raise ZeroDivisionError("too bold")
         report = engine.resume()
     assert (report.fault.kind, report.step, report.steps_lost) == (FaultKind.CLEAN, 10, 4)
     assert report.fault.detail.endswith("closed the run: ZeroDivisionError: too bold")
+
+
+@pytest.mark.parametrize(
+    ("error", "last_words"),
+    [(ZeroDivisionError("too bold"), ": ZeroDivisionError: too bold"), (KeyboardInterrupt(), "")],
+    ids=["an error", "an interrupt is none"],
+)
+def test_an_error_that_leaves_the_block_is_the_last_word_too(
+    tmp_path: Path, error: BaseException, last_words: str
+) -> None:
+    def body() -> None:
+        training = Training()
+        with engine_of(training, tmp_path) as engine:
+            engine.resume()
+            train(engine, training, start=0, until=15)
+            raise error
+
+    with pytest.raises(type(error)):
+        body()
+    with engine_of(Training(), tmp_path) as engine:
+        report = engine.resume()
+    assert report.fault.kind is FaultKind.CLEAN
+    assert report.fault.detail.endswith(f"closed the run{last_words}")

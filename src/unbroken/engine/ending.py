@@ -57,7 +57,7 @@ class EndsInOrder(ABC):
         ours = self._is_ours
         try:
             if ours:
-                self._end()
+                self._end(_why(error))
         except UnbrokenError as failure:
             if error is None:
                 raise
@@ -71,6 +71,13 @@ class EndsInOrder(ABC):
             return
         error = getattr(sys, "last_value", None)
         try:
-            self._end("" if error is None else f"{type(error).__name__}: {error}"[:500])
+            self._end(_why(error))
         except UnbrokenError as failure:
             sys.stderr.write(f"unbroken: {failure}\n")
+
+
+def _why(error: BaseException | None) -> str:
+    """Return what the run's history says of an end by an error; an end that was asked for is told of elsewhere."""
+    if not isinstance(error, Exception):
+        return ""
+    return f"{type(error).__name__}: {error}"[:500]

@@ -45,7 +45,7 @@ def deadly_steps(self: unbroken.Run, total: int) -> Iterator[int]:
         if self.report is not None and self.report.restored and step == self.report.step:
             chill(self._tracked.objects)
         if settled:
-            self._running().wait()
+            self.wait()
         if step == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         yield step

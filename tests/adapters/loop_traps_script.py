@@ -47,7 +47,7 @@ class Job:
         cold = self.cold
         for step in self.run.steps(TOTAL):
             # Every save is on the disk before the next step, so that it is known which one comes back.
-            self.run._running().wait()
+            self.run.wait()
             if step == self.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             assert self.run.report is not None

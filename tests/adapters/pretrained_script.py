@@ -43,7 +43,7 @@ def main() -> None:
         assert run.report is not None
         if given.cold and step == run.report.step:
             model.load_state_dict(built)
-        run._running().wait()  # what is resumed must not depend on how fast the disk is
+        run.wait()  # what is resumed must not depend on how fast the disk is
         if step == given.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         loss = model(torch.randint(50, (8, 5))).square().mean()

@@ -101,7 +101,7 @@ def main() -> None:
             elif options.cold == "policy":
                 policy.load_state_dict(fresh)
             passing = batches(loader)
-        run._running().wait()  # steps of no length leave out saves that fall into the one before
+        run.wait()  # steps of no length leave out saves that fall into the one before
         say(at=step)
         while step == options.hold and Path(f"{root}.hold").exists():
             time.sleep(0.01)

@@ -501,7 +501,7 @@ run = unbroken.Run(sys.argv[1], every=7, quiet=True)
 run.track(net=net, opt=opt)
 for step in run.steps(40):
     if step == int(sys.argv[2]):
-        run._running().wait()
+        run.wait()
         os.kill(os.getpid(), signal.SIGKILL)
     net(torch.randn(8, 40)).pow(2).mean().backward()
     if step % 10 == 9:

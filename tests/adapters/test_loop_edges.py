@@ -41,7 +41,7 @@ def test_after_an_error_the_same_script_may_begin_the_loop_anew(tmp_path: Path) 
     def train(fail_at: int) -> None:
         for step in run.steps(6):
             if step == fail_at:
-                run._running().wait()
+                run.wait()
                 raise KeyError
             position[:] += step
             seen.append(step)

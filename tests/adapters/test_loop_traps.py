@@ -114,7 +114,7 @@ def test_how_often_a_loop_saves_does_not_change_the_order_of_its_data(every: int
         run.vars.batches = iter(loader)
         found: list[list[int]] = []
         for step in run.steps(12):
-            run._running().wait()  # or the next save may be left out, while this one is written
+            run.wait()  # or the next save may be left out, while this one is written
             if step in (3, 4, 6):
                 run.vars.batches = iter(loader)
             found.append(next(run.vars.batches, [torch.zeros(0)])[0].tolist())

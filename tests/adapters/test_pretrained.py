@@ -239,7 +239,7 @@ def test_unchanged_tensors_cost_nothing_in_the_next_checkpoint(tmp_path: Path) -
     run.track(policy=Pretrained(model))
     sizes: list[int] = []
     for step in run.steps(3):
-        run._running().wait()
+        run.wait()
         sizes.append(sum(path.stat().st_size for path in (tmp_path / "run").rglob("*.pack")))
         with torch.no_grad():
             model.mixer.weight += step

@@ -36,7 +36,7 @@ def script(root: Path, *, kill: int = -1, trial: str = "none", untidy: bool = Fa
             run.warm_up(evaluate)
         first = True
         for step in run.steps(STEPS):
-            run._running().wait()  # so that which steps are saved is no matter of the disk
+            run.wait()  # so that which steps are saved is no matter of the disk
             if step == kill:
                 die()
             if untidy and first:

@@ -77,7 +77,7 @@ def loop(root: Path, log: Path, kind: str, kill_at: int) -> None:
     run.track(envs=envs)
     with log.open("a", buffering=1) as lines:
         for step in run.steps(STEPS):
-            run._running().wait()
+            run.wait()
             if step == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             actions = np.full((COUNT, 1), np.sin(step), np.float32)

@@ -29,7 +29,7 @@ def loop(root: str, total: int, kill_at: int) -> str:
     run.vars.seen = 0
     for step in run.steps(total):
         if step % EVERY == 1:
-            run._running().wait()  # so that a kill finds every checkpoint
+            run.wait()  # so that a kill finds every checkpoint
         if step == kill_at:
             wait_for_mirror(run._running())
             os.kill(os.getpid(), signal.SIGKILL)

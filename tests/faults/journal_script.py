@@ -48,7 +48,7 @@ def loop(kind: str, root: str, total: int, kill_at: int) -> str:
     run.vars.observation = observation
     for step in run.steps(total):
         if step % 20 == 1:
-            run._running().wait()  # so that a kill finds every checkpoint
+            run.wait()  # so that a kill finds every checkpoint
         if step == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         space: Any = env.action_space

@@ -163,7 +163,7 @@ def main() -> None:
                 part.values[:] = 0
             if order.place == "closing" and step == order.at + 1:
                 raise EOFError("the training has failed")
-            run._running().wait()  # so that each save comes at its step, and none is late
+            run.wait()  # so that each save comes at its step, and none is late
             part.step = step + 1
             if step == order.at:
                 if order.place == "own handler":

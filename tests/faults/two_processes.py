@@ -45,7 +45,7 @@ def main(root: str, place: str) -> None:
     run.track(weights=weights, generator=generator)
     for step in run.steps(STEPS):
         weights += generator.normal(size=64)
-        run._running().wait()  # each save is over before the next is due
+        run.wait()  # each save is over before the next is due
         if place == "between" and step == STOP:
             stop()
     print(weights.tobytes().hex())

@@ -51,7 +51,7 @@ def test_the_document_of_a_training_says_what_its_sessions_did(tmp_path: Path) -
         run.track(gym=gym)
         rewards: list[float | None] = []
         for step in run.steps(3):
-            run._running().wait()  # or the next save may be left out, while this one is written
+            run.wait()  # or the next save may be left out, while this one is written
             if step == 0:
                 gym.submit(rows)
                 stack.await_turn(1)  # from here on a session has a history

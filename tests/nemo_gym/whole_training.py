@@ -47,7 +47,7 @@ def main(directory: Path, options: list[str]) -> dict[str, Any]:
                 run.vars.trained.append([rollout.id, rollout.reward, digests[rollout.id]])
 
         for step in run.steps(len(ADDS)):
-            run._running().wait()  # so that each step has its checkpoint, and a kill leaves it, however slow the disk is
+            run.wait()  # so that each step has its checkpoint, and a kill leaves it, however slow the disk is
             if step == 0 and is_long:
                 gym.submit([counter(*range(LONG), start=1)])
                 stack.await_turn(1)

@@ -141,7 +141,7 @@ def main() -> None:
             if given.rank == 1 and step == given.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
             training.step()
-            run._running().wait()  # or the next save may be left out, while this one is written
+            run.wait()  # or the next save may be left out, while this one is written
     except UnbrokenError as error:
         if given.kill >= 0:
             raise

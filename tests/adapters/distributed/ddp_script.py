@@ -91,7 +91,7 @@ def main() -> None:
             if step == options.drift:
                 moment = next(iter(optimizer.state.values()))["exp_avg"]
                 moment.view(torch.int32).add_(1)
-            run._running().wait()  # or the next save may be left out, while this one is written
+            run.wait()  # or the next save may be left out, while this one is written
     except UnbrokenError as error:
         sys.stdout.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
         sys.stdout.flush()

@@ -103,7 +103,7 @@ def main() -> None:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
             optimizer.step()
-            run._running().wait()  # or the next save may be left out, while this one is written
+            run.wait()  # or the next save may be left out, while this one is written
             if step == options.stop:
                 # The other one waits for it where ranks agree, and nowhere else.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)

@@ -115,6 +115,22 @@ def test_a_finished_training_comes_back_and_can_go_on(tmp_path: Path) -> None:
     assert meta.metrics == {"sum": 3 * sum(range(STEPS + 2))}
 
 
+def test_what_was_saved_is_there_after_a_wait(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    held: list[int] = []
+
+    def waiting() -> None:
+        ckpt = unbroken_train.start(root, every=1, quiet=True, array=np.zeros(3))
+        with pytest.raises(ConfigError, match="not begun"):
+            ckpt.wait()
+        for _ in ckpt.steps(3):
+            assert ckpt.wait()
+            held.append(Repository.open(root, "run").commits()[0].step)
+
+    in_worker(waiting)
+    assert held == [0, 1, 2]
+
+
 def test_a_second_loop_is_refused(tmp_path: Path) -> None:
     def twice() -> None:
         ckpt = steps(tmp_path / "run")

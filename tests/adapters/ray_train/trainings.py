@@ -155,7 +155,7 @@ def train(config: dict[str, Any]) -> None:
             rollouts=ckpt.vars.rollouts,
         )
         # So that each save is made when it is due: while one is being written, the next is left out.
-        ckpt._running().wait()
+        ckpt.wait()
     weights = [parameter.tolist() for parameter in model.parameters()]
     draws = [random.random(), np.random.random(), torch.rand(1).item(), rng.random()]  # noqa: NPY002
     draws += env.reset()[0].tolist()
@@ -176,7 +176,7 @@ def train_plain(config: dict[str, Any]) -> None:
             total += rng.normal(size=2) * (step + 1)
             perish(about, rank, step, config["driver"])
             ckpt.report({"step": step})
-            ckpt._running().wait()
+            ckpt.wait()
             if about.stuck == step and rank == 1 and once(about, "stuck"):
                 threading.Event().wait()  # for Ray, which ends this worker when the other one has failed
     except RankMissing as error:

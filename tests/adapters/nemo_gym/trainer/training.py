@@ -102,7 +102,7 @@ class Training:
         return found
 
     def wait(self) -> None:
-        self.run._running().wait()
+        self.run.wait()
         self.gym.coordinator.wait_told()
 
     def leave(self) -> None:

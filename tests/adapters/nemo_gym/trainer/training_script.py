@@ -46,7 +46,7 @@ def rollouts(step: int) -> list[Rollout]:
 
 random.seed(1)
 for step in run.steps(total):
-    run._running().wait()  # or the next save may be left out, and with it the call to be killed in
+    run.wait()  # or the next save may be left out, and with it the call to be killed in
     for rollout in rollouts(step):
         assert rollout.reward is not None
         run.vars.weight = (run.vars.weight + rollout.reward / 10) % 1.0

@@ -24,11 +24,12 @@ def routes(site: Site) -> APIRouter:
         commit = opened.commit(sequence)
         asked = request.query_params
         title = f"What to compare step {commit.step:,} of {opened.run.name} with"
-        about: dict[str, object] = {"opened": opened, "commit": commit, "other": None, "pending": False}
+        about: dict[str, object] = {"opened": opened, "commit": commit, "other": None, "listed": None}
         if not asked.get("run"):
             others = [run for run in site.catalogue.runs() if run.address != address]
-            listed, version = chosen_of(site, others, asked)
-            return site.page(request, "other.html", title=title, about={**about, **listed}, version=version)
+            listed = chosen_of(site, others, asked)
+            about["listed"] = listed
+            return site.page(request, "other.html", title=title, about=about, version=listed.version)
         other = site.opened(asked["run"])
         commits = site.looking.look(other.run, other.repository).commits
         shown = found(commits, asked.get("step", ""))

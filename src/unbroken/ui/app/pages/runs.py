@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -10,7 +11,7 @@ from fastapi.responses import Response
 from unbroken.inspection.overview import State
 from unbroken.ui.app.catalogue import Run
 from unbroken.ui.app.looking import Glance
-from unbroken.ui.app.paging import page_number, paged
+from unbroken.ui.app.paging import Page, page_number, paged
 from unbroken.ui.app.site import Site
 
 RUNS = 50
@@ -36,15 +37,41 @@ def routes(site: Site) -> APIRouter:
     @router.get("/")
     def runs(request: Request) -> Response:
         found = site.catalogue.runs()
-        about, version = chosen_of(site, found, request.query_params)
-        return site.page(request, "runs.html", title="Runs", about=about, version=version)
+        listed = chosen_of(site, found, request.query_params)
+        return site.page(request, "runs.html", title="Runs", about={"listed": listed}, version=listed.version)
 
     return router
 
 
-def chosen_of(site: Site, found: list[Run], asked: Mapping[str, str]) -> tuple[dict[str, object], Hashable]:
-    """Return what a list shows of the runs that were found, as an address asks for them, and what is another thing as soon as
-    that is."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a list shows of the runs that were found, and how it was narrowed."""
+
+    page: Page[Glance]
+    all: int
+    words: str
+    state: str
+    order: str
+    states: tuple[str, ...] = STATES
+    orders: tuple[str, ...] = tuple(ORDERS)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a run of it is still being read."""
+        return any(one.is_pending for one in self.page.items)
+
+    @property
+    def version(self) -> Hashable:
+        """Return what is another thing as soon as the list is."""
+        return (
+            self.all,
+            tuple((one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in self.page.items),
+            self.page.number, self.page.total,
+        )  # fmt: skip
+
+
+def chosen_of(site: Site, found: list[Run], asked: Mapping[str, str]) -> Listed:
+    """Return the list of the runs that were found, as an address asks for it."""
     words, state, order = asked.get("q", "").strip(), asked.get("state", ""), asked.get("order", "name")
     named = [run for run in found if words.lower() in run.name.lower()]
     number = page_number(asked.get("page", "1"))
@@ -57,16 +84,7 @@ def chosen_of(site: Site, found: list[Run], asked: Mapping[str, str]) -> tuple[d
         some = paged(named, number, size=RUNS, query=asked)
     glances = site.looking.glances(list(some.items), seconds=SECONDS)
     page = some.mapped(dict(zip(some.items, glances, strict=True)).__getitem__)
-    version = (
-        len(found),
-        tuple((one.run.address, one.standing, one.problem, one.brief and one.brief.on_disk, _last_save(one), one.is_pending) for one in page.items),
-        page.number, page.total,
-    )  # fmt: skip
-    about: dict[str, object] = {
-        "page": page, "all": len(found), "words": words, "state": state, "states": STATES, "order": order,
-        "orders": list(ORDERS), "pending": any(one.is_pending for one in page.items),
-    }  # fmt: skip
-    return about, version
+    return Listed(page, len(found), words, state, order)
 
 
 def _state(glance: Glance) -> str:

@@ -122,8 +122,9 @@ FRESH = 'worst_tier="fresh" (for one start: UNBROKEN_WORST_TIER=fresh) starts at
 
 def anew(where: str) -> str:
     """Return what a person can do where nothing of the run can be used any more."""
+    verify = f"unbroken verify {quote(where)}" if where else "unbroken verify"
     return (
-        f"`unbroken verify{where and f' {quote(where)}'}` names each file that is damaged, and a mirror brings them back."
+        f"`{verify}` names each file that is damaged, and a mirror brings them back."
         f" Without one, {FRESH}, and keeps what can be read."
     )
 

@@ -88,7 +88,7 @@ class Board:
     def restarted(self, line: str, *, step: int, lost: int | None) -> None:
         """Mark it at the step, and what it says as a text."""
         at = self._first(step)
-        if self._voided is not None and self._voided <= at:  # the mark of that checkpoint, too
+        if self._voided is not None and self._voided <= at:  # it has voided the mark of that checkpoint, too
             self._writer.add_scalar(CHECKPOINT, step, at)
         self._writer.add_scalar(RESTART, step, at)
         if lost is not None:

@@ -1,8 +1,8 @@
 """How long the server of `unbroken ui` takes for a page: of a run with 1,000 checkpoints, and of 10,000 sessions of NeMo Gym.
 
-Each page is asked for once by a process that has never looked at the run, and then again; the last two lines are the work of
-*Measure*, from its form to its end, and what `unbroken report` takes for its page. Processor time is what counts on a machine that does other things, too; the browser's
-part is not in it. Run: `python -m benchmarks.pages`
+Each page is asked for once by a process that has never looked at the run, and then again; the last two lines are the work
+of *Measure*, from its form to its end, and what `unbroken report` takes for its page. Processor time is what counts on a
+machine that does other things, too; the browser's part is not in it. Run: `python -m benchmarks.pages`
 """
 
 from __future__ import annotations

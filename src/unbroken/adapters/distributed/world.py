@@ -1,7 +1,8 @@
 """The world of a process that trains under torch.distributed, or under any launcher that numbers its ranks.
 
 Where a process group exists, it is used for one thing: every rank hears whether to save at this point, since rank 0
-wants to or any of them was told to end. All else goes through the store, where a rank that has stopped costs a timeout and not a hang.
+wants to or any of them was told to end. All else goes through the store, where a rank that has stopped costs a
+timeout and not a hang.
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.repo.states import meta, snapshot
-from unbroken.errors import ConfigError, CorruptObject, Untrusted
+from tests.store.test_real_conditions import mounted
+from unbroken.errors import ConfigError, CorruptObject, StoreFull, Untrusted
 from unbroken.format.mirror import MIRROR
 from unbroken.repo.mirror import Lost, Mirror, bring_back, contents
 from unbroken.repo.repository import Repository
@@ -16,18 +18,25 @@ from unbroken.repo.retention import Best
 OURS, THEIRS = "the key of the one who reads", "the key of somebody else"
 
 
-def save(root: Path, step: int, *, opaque: bool = False, metrics: dict[str, float] | None = None) -> None:
+def save(
+    root: Path,
+    step: int,
+    *,
+    opaque: bool = False,
+    metrics: dict[str, float] | None = None,
+    weights: bytes = b"w" * 3000,
+) -> None:
     with Repository.open(root, "run", create=True).writer() as writer:
-        writer.write(snapshot(step=step, opaque=opaque), meta(step, metrics=metrics))
+        writer.write(snapshot(weights, step=step, opaque=opaque), meta(step, metrics=metrics))
 
 
 def steps(root: Path) -> list[int]:
     return [commit.step for commit in Repository.open(root, "run").commits()]
 
 
-def update(root: Path, mirror: Path, *, best: Best | None = None) -> list[Lost]:
+def update(root: Path, mirror: Path, *, best: Best | None = None, keep_last: int = 3) -> list[Lost]:
     with Mirror.open(str(mirror), Repository.open(root, "run")) as opened:
-        return [one for one in opened.update(keep_last=3, best=best) if isinstance(one, Lost)]
+        return [one for one in opened.update(keep_last=keep_last, best=best) if isinstance(one, Lost)]
 
 
 @pytest.fixture
@@ -134,3 +143,20 @@ def test_why_a_mirror_holds_nothing_is_told(tmp_path: Path) -> None:
     assert nothing().endswith("holds no checkpoint")
     save(tmp_path / "mirror", 3)
     assert nothing() == ""
+
+
+def test_a_full_mirror_first_drops_what_need_not_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    draw = np.random.default_rng(1)
+    with mounted(tmp_path / "mirror", "-t", "tmpfs", "-o", "size=2m", "unbroken-test"):
+        for step in (10, 20, 30):
+            save(tmp_path / "runs", step, weights=draw.bytes(500_000))
+            update(tmp_path / "runs", tmp_path / "mirror", keep_last=9)
+        save(tmp_path / "runs", 40, weights=draw.bytes(500_000))
+        with pytest.raises(StoreFull):
+            update(tmp_path / "runs", tmp_path / "mirror", keep_last=9)
+        assert steps(tmp_path / "mirror") == [30, 20, 10]
+        assert update(tmp_path / "runs", tmp_path / "mirror", keep_last=1) == []
+        assert steps(tmp_path / "mirror") == [40]
+        mirrored = Repository.open(tmp_path / "mirror", "run")
+        assert mirrored.load(mirrored.commits()[0]).components["policy_weights"].blobs

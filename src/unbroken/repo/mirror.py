@@ -21,6 +21,7 @@ from unbroken.errors import (
     ConfigError,
     CorruptObject,
     ObjectMissing,
+    StoreFull,
     UnbrokenError,
     UnsupportedFormat,
     Untrusted,
@@ -108,11 +109,26 @@ class Mirror:
         if wanted and facts(wanted[-1]) in have:
             # The newest must come last, so what is older is not copied after it; a damaged copy is mended.
             wanted = wanted[-1:]
+        try:
+            yield from self._copy(wanted)
+        except StoreFull:
+            # What the settings no longer keep is deleted after the copy, and would be in its way for ever.
+            self._retain(keep_last, best)
+            yield from self._copy(wanted)
+        self._retain(keep_last, best)
+        # Not at each round: there may be thousands of records, and whoever needs a mirror needs checkpoints.
+        if wanted and (self._rounds % SAVES_EVERY == 0 or wanted[-1].position == "end"):
+            copying.copy_saves(self._source, self._target, self._writer)
+        self._rounds += 1
+
+    def _copy(self, wanted: Iterable[Commit]) -> Iterator[Copied | Lost]:
         for commit in wanted:
             try:
                 yield from copying.copy(self._source, [commit], self._target, self._writer)
             except OF_ONE as error:
                 yield Lost(commit, error)
+
+    def _retain(self, keep_last: int, best: Best | None) -> None:
         writer = self._writer.checkpoints
         self._writer.retain(
             plan_retention(
@@ -123,10 +139,6 @@ class Mirror:
                 pinned=writer.pinned(),
             )
         )
-        # Not at each round: there may be thousands of records, and whoever needs a mirror needs checkpoints.
-        if wanted and (self._rounds % SAVES_EVERY == 0 or wanted[-1].position == "end"):
-            copying.copy_saves(self._source, self._target, self._writer)
-        self._rounds += 1
 
     def _bind(self) -> None:
         """Give both places the one name. Before anything is copied: else a kill would leave a mirror of nobody."""

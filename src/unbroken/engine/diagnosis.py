@@ -435,7 +435,7 @@ def _room(repository: Repository, commits: Collection[Commit]) -> Iterator[Findi
     yield Finding(
         "room",
         f"{free:,} bytes are free; a checkpoint has at most {needed:,} bytes, uncompressed"
-        + ("" if enough else ", and a save may fail"),
+        + ("" if enough else ": the oldest ones may have to go for the next"),
         ok=enough,
     )
 

@@ -17,11 +17,16 @@ import pytest
 from tests.engine.children import die, in_child
 from tests.engine.runs import break_store, flip_newest, repository, steps_of
 from tests.engine.training import Training, engine_of, source_of, train, undisturbed
+from tests.repo.states import meta, snapshot
 from unbroken.engine.clone import Origin
 from unbroken.engine.engine import CheckpointEngine
+from unbroken.engine.keeping import Keeping
 from unbroken.engine.settings import Settings
 from unbroken.errors import NoUsableCheckpoint, SaveFailed
+from unbroken.repo.repository import Repository
 from unbroken.repo.retention import Best
+from unbroken.store.memory import MemoryStore
+from unbroken.types import Sequence
 
 HIGHEST = Best("score")
 
@@ -191,6 +196,30 @@ def test_the_last_are_kept_beside_the_best_and_the_last_is_taken(root: Path) -> 
     save_with(root, range(10, 0, -1), keep_last=3)
     assert steps_of(root) == [100, 90, 80, 10]
     assert start(root, until=120)["step"] == 100
+
+
+def test_the_step_that_every_start_is_sent_to_stays_beside_the_last(root: Path) -> None:
+    killed(root)
+    for until in (90, 120):
+        told = start(root, until=until, resume=10, keep_last=2)
+        assert (told["step"], told["whole"]) == (10, True), "without that checkpoint it could only stop"
+        assert steps_of(root)[-1] == 10
+    start(root, until=150, keep_last=2)
+    assert 10 not in steps_of(root), "nobody names it any more"
+
+
+@pytest.mark.parametrize(
+    ("damaged", "kept"), [(set[int](), {5, 3}), ({3}, {5, 2}), ({2, 3}, {5})], ids=["whole", "one", "both"]
+)
+def test_of_a_step_saved_twice_the_one_that_a_start_would_take_stays(
+    damaged: set[int], kept: set[int]
+) -> None:
+    with Repository.over(MemoryStore(), "run", create=True).writer() as writer:
+        for step in (1, 2, 2, 3, 4):
+            writer.write(snapshot(step=step), meta(step))
+        keeping = Keeping(keep_last=1, resumed=2, damaged=frozenset(map(Sequence, damaged)))
+        plan = keeping.plan(writer.checkpoints)
+    assert {commit.sequence for commit in plan.kept} == kept
 
 
 def test_who_goes_on_from_another_run_leaves_it_as_it_is(root: Path) -> None:

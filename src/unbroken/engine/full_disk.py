@@ -92,12 +92,9 @@ def _relief(writer: Writes, keeping: Keeping, snapshot: Snapshot, missing: int) 
     assert isinstance(writer, MakesRoom)
     commits = writer.commits()
     aside = writer.aside()
-    held = dict(writer.pinned())
+    held = keeping.held(writer, commits)
     for sequence in writer.builds_on(snapshot):
         held[sequence] = "the save builds on it"
-    for commit in commits:
-        if commit.step == keeping.resumed:
-            held.setdefault(commit.sequence, f"resume={keeping.resumed}")
     usable = [commit for commit in commits if commit.sequence not in keeping.damaged | aside]
     for commit in usable:  # newest first
         held.setdefault(commit.sequence, "no newer one is known to be whole")

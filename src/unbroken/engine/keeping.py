@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,13 +44,28 @@ class Keeping:
             resumed=None if isinstance(settings.resume, str) else settings.resume,
         )
 
+    def held(self, run: Holds, commits: Iterable[Commit]) -> dict[Sequence, str]:
+        """Return which of `commits` stay whatever is counted, and why: what somebody holds on to, and what the next
+        start is told to go on from. Without that one it could only stop."""
+        held = dict(run.pinned())
+        gone = self.damaged | run.aside()
+        segments: set[int] = set()
+        for commit in sorted(commits, key=lambda commit: commit.sequence, reverse=True):
+            # Of each segment the newest with that step is taken, so those that it was saved anew over may go.
+            named = commit.step == self.resumed and commit.sequence not in gone
+            if named and commit.segment not in segments:
+                segments.add(commit.segment)
+                held.setdefault(commit.sequence, f"resume={self.resumed}")
+        return held
+
     def plan(self, run: Holds) -> RetentionPlan:
         """Return what stays of a run after a save."""
+        commits = run.commits()
         return plan_retention(
-            run.commits(),
+            commits,
             keep_last=self.keep_last,
             best=self.best,
             keep_first=self.keep_first,
             damaged=self.damaged | run.aside(),
-            pinned=run.pinned(),
+            pinned=self.held(run, commits),
         )

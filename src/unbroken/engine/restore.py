@@ -23,7 +23,8 @@ from unbroken.engine.changes import (
     within,
 )
 from unbroken.engine.guards.devices import check_devices
-from unbroken.engine.source import NamesVolatile, RemembersRows, Source, SpeaksPlainly
+from unbroken.engine.source import RemembersRows, Source, SpeaksPlainly
+from unbroken.engine.volatile import without_clocks
 from unbroken.engine.wording import (
     Reword,
     Words,
@@ -298,9 +299,7 @@ def _read_back(source: Source, saved: Snapshot, graft: Graft, judged: Judged) ->
     # A buffer may say since in another way which of its rows are in use.
     found = [*compare(saved, state, common_rows=True), *_spoilt(saved, graft)]
     wrong = [d for d in found if not explained.covers(d)]
-    if wrong and isinstance(source, NamesVolatile):
-        clocks = source.volatile(saved)
-        wrong = [d for d in wrong if not within(d.place, clocks)]
+    wrong = without_clocks(source, saved, wrong)
     if wrong:
         shown = "; ".join(str(d) for d in wrong[:SHOWN])
         raise RestoreFailed(

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from unbroken.engine.changes import within
 from unbroken.engine.recovery import Tier
-from unbroken.engine.source import NamesVolatile, Source
+from unbroken.engine.source import Source
+from unbroken.engine.volatile import without_clocks
 from unbroken.errors import ConfigError, Rejected, RestoreFailed
 from unbroken.state.diff import compare
 from unbroken.state.snapshot import Snapshot
@@ -87,10 +87,7 @@ def check_same(source: Source, before: Snapshot, after: Snapshot) -> None:
     Raises:
         RestoreFailed: something is left of the trial.
     """
-    found = compare(before, after, contents=False)
-    if found and isinstance(source, NamesVolatile):
-        clocks = source.volatile(before)
-        found = [difference for difference in found if not within(difference.place, clocks)]
+    found = without_clocks(source, before, compare(before, after, contents=False))
     if found:
         shown = "; ".join(str(difference) for difference in found[:SHOWN])
         raise RestoreFailed(

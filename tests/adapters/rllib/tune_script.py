@@ -1,6 +1,6 @@
 """An experiment of two trials: `tune_script.py <folder>`; it goes on where an earlier start was killed.
 
-While there is a file `kill` in the folder, trials wait for it.
+While there is a file `hold` in the folder, trials wait at two of their iterations, until it is removed or they are killed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ def config_of(rate: Any) -> Any:
     config = trainings.ppo(0, lr=rate)
     return config.callbacks(
         unbroken.rllib.checkpoints(ROOT, job="job", every=1, keep_first=True),
-        on_train_result=wait_to_be_killed,
+        on_train_result=wait_where_held,
     )
 
 
-def wait_to_be_killed(*, algorithm: Any, **_: Any) -> None:
-    """Let no trial go beyond its third iteration in a driver that is to be killed."""
+def wait_where_held(*, algorithm: Any, **_: Any) -> None:
+    """Let no trial go beyond its third iteration in a driver that is to be killed, nor to its end in the next one."""
     until = time.monotonic() + 600
-    while algorithm.training_iteration == 3 and os.path.exists(f"{FOLDER}/kill"):
+    while algorithm.training_iteration in (3, ITERATIONS - 1) and os.path.exists(f"{FOLDER}/hold"):
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
 def main() -> None:
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(log_to_driver=True, logging_level=logging.ERROR)
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     experiment = f"{FOLDER}/tune/experiment"
     space = config_of(tune.grid_search(list(RATES)))

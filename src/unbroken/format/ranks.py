@@ -66,7 +66,8 @@ class Ballot(Record, frozen=True, kw_only=True, tag="ballot"):
     """``start/<n>/<rank>.json``: what a rank says to a proposal, before it touches anything.
 
     ``unseen``: there is no such commit where it looks; ``damaged``: its part cannot be read; ``rejected``: it is whole,
-    and not good enough. All three: take an older one. ``refused``: this rank cannot go on at all, for a reason that no other commit would change.
+    and not good enough. All three: take an older one. ``refused``: this rank cannot go on at all, for a reason that no
+    other commit would change.
     """
 
     vote: Literal["ready", "unseen", "damaged", "rejected", "refused"]

@@ -13,7 +13,7 @@ import pytest
 
 from unbroken.errors import ConfigError
 from unbroken.inspection.makeup import Piece, Share
-from unbroken.inspection.overview import LostStretch, Restart, SavePoint, Story
+from unbroken.inspection.overview import RepeatedSteps, Restart, SavePoint, Story
 from unbroken.ui.charts.chart import DRAWN, Chart, embedded
 from unbroken.ui.charts.costs import save_cost, shares, sizes
 from unbroken.ui.charts.curves import CELLS, ENDS, MOST_METRICS, POINTS, UNKNOWN, curve, reward_and_loss
@@ -59,7 +59,7 @@ def test_every_kill_resume_tier_and_lost_stretch_is_marked() -> None:
     story = Story(
         points=tuple(point(step, {"reward": float(step)}) for step in (0, 10, 20, 30)),
         restarts=(restart(10), restart(20, tier="older", fault="data", lost=None)),
-        lost=(LostStretch(10, 15, 0.0), LostStretch(20, None, 0.0)),
+        lost=(RepeatedSteps(10, 15, 0.0), RepeatedSteps(20, None, 0.0)),
     )
     reward, _ = reward_and_loss(story)
     marks = named(reward)
@@ -211,10 +211,12 @@ def test_a_run_that_has_crashed_is_marked_at_its_newest_save() -> None:
 def test_steps_lost_of_which_only_a_bound_is_known_end_in_a_hollow_mark() -> None:
     bounded = replace(restart(10, tier="older", fault="data", lost=10), at_least=True)
     points = tuple(point(step, {"r": float(step)}) for step in (0, 10, 20, 30))
-    marks = named(reward_and_loss(Story(points, (bounded,), (LostStretch(10, 20, 0.0),)))[0])
+    marks = named(reward_and_loss(Story(points, (bounded,), (RepeatedSteps(10, 20, 0.0),)))[0])
     assert ENDS not in marks
     assert marks[UNKNOWN]["x"] == [20]
     assert "at least 10" in marks["went on: older"]["text"][0]
+    assert "last ended: checkpoint damaged" in marks["went on: older"]["text"][0]
+    assert marks[UNKNOWN]["text"][0].startswith("ended (checkpoint damaged); how far")
 
 
 def test_a_start_that_found_its_training_finished_has_no_mark() -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from unbroken.engine.agreement import lost_a_rank, tell_not_begun
-from unbroken.engine.beside import Beside
+from unbroken.engine.background_call import BackgroundCall
 from unbroken.engine.budget import BudgetWarning
 from unbroken.engine.clone import Origin
 from unbroken.engine.companion.trainer import Companion
@@ -53,7 +53,7 @@ from unbroken.engine.source import Source
 from unbroken.engine.start import context_of, sick_at_first
 from unbroken.engine.trackers.place import Finders, Place
 from unbroken.engine.trackers.trackers import Trackers
-from unbroken.engine.warnings import StagingFullWarning, Told
+from unbroken.engine.warnings import StagingFullWarning, WarnOnce
 from unbroken.engine.world import World, speaks_for_run, usual
 from unbroken.errors import (
     AmbiguousCommit,
@@ -137,7 +137,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         self._handed = False
         """Whether the save that was begun last is the writer's by now."""
         self._closed = False
-        self._told = Told()
+        self._told = WarnOnce()
         memory = SharedMemory() if self.settings.writer == "process" else None
         self._companion = None if memory is None else Companion(memory, self._name_companion)
         self._dispatch = Dispatch(
@@ -437,7 +437,7 @@ class CheckpointEngine(ReadsRun, EndsInOrder):
         snapshot = self._snapshots.take()
         # If the process ends from here on, the next one knows what was under way. The disk works while the
         # state is copied, which needs no turn with Python's lock.
-        begun = Beside(partial(run.mark_pending, Step(step), reason, segment=self.segment))
+        begun = BackgroundCall(partial(run.mark_pending, Step(step), reason, segment=self.segment))
         try:
             staged = self._snapshots.stage(snapshot) if position != "end" else not snapshot.is_live
         finally:

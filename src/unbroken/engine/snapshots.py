@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from unbroken.engine.beside import Beside
+from unbroken.engine.background_call import BackgroundCall
 from unbroken.engine.memory_limit import free_share
 from unbroken.engine.report import lowered
 from unbroken.engine.settings import Settings
@@ -35,7 +35,7 @@ class Snapshots:
         self._inexact = inexact
         given = settings.staging
         self._staging = Staging(free_share if given is None else lambda: given, memory)
-        self._touching: Beside | None = None
+        self._touching: BackgroundCall | None = None
 
     @property
     def staged_bytes(self) -> int:
@@ -46,7 +46,7 @@ class Snapshots:
         """Touch the memory that the first save will need, beside whatever comes until then."""
         if isinstance(self._source, ForeseesSize):
             # Fresh memory can cost a second a GB. The first save waits for it, not the training's start.
-            self._touching = Beside(partial(self._staging.reserve, self._source.expected_bytes()))
+            self._touching = BackgroundCall(partial(self._staging.reserve, self._source.expected_bytes()))
 
     def take(self) -> Snapshot:
         """Return the state as it is now, where it lies."""

@@ -49,7 +49,7 @@ class CompanionLeftWarning(UserWarning):
     """A process that writes for a killed training did not end in time; its last checkpoint is given up."""
 
 
-class Told:
+class WarnOnce:
     """What was said already: each class of warning is issued once by one engine."""
 
     def __init__(self) -> None:

@@ -155,7 +155,7 @@ def interruptions(story: Story, state: State) -> Interruptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LostStretch:
+class RepeatedSteps:
     """Steps that were done and had to be done again. `last` is None where nobody knows how far the process had come, and the
     last that is known where it may have come further.
     """
@@ -221,7 +221,7 @@ class Story:
 
     points: tuple[SavePoint, ...]
     restarts: tuple[Restart, ...]
-    lost: tuple[LostStretch, ...]
+    lost: tuple[RepeatedSteps, ...]
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ class RunOverview:
     process: str
     points: tuple[SavePoint, ...]
     restarts: tuple[Restart, ...]
-    lost: tuple[LostStretch, ...]
+    lost: tuple[RepeatedSteps, ...]
     checkpoints: tuple[CheckpointRow, ...]
     """The latest written first."""
     budget: float | None
@@ -325,7 +325,7 @@ def story_of(repository: Repository) -> Story:
     axis = _Axis(points)
     restarts = _idle(_restarts(repository.history(), axis), points)
     lost = tuple(
-        LostStretch(one.at, None if one.steps_lost is None else one.at + one.steps_lost, one.time)
+        RepeatedSteps(one.at, None if one.steps_lost is None else one.at + one.steps_lost, one.time)
         for one in restarts
         if one.went_on and one.steps_lost != 0
     )

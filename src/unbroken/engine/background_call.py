@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 
-class Beside:
+class BackgroundCall:
     """Starts `work` at once; `wait` tells how it ended. Without threads to be had it runs before that."""
 
     def __init__(self, work: Callable[[], object], *, name: str = "unbroken-beside") -> None:

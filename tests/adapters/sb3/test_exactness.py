@@ -103,8 +103,11 @@ def test_a_killed_run_ends_as_the_undisturbed_one(
     assert first.run(**order, root=str(killed), out=out, kill=case.kill) == -9, said()
     cold = tmp_path / "C"
     subprocess.run(["cp", "-r", str(killed), str(cold)], check=True)
+    repository = Repository.open(killed, "job")
+    episodes = repository.meta(repository.commits()[0]).episodes
     assert second.run(**order, root=str(killed), out=out) == 0, said()
     assert "goes on at step" in said()
+    assert (f" · {episodes:,} episodes · " in said()) is (episodes > 0)
     assert second.run(**order, root=str(cold), out=str(tmp_path / "C.json"), cold=case.cold) == 0, said()
 
     expected, resumed, forgot = (json.loads((tmp_path / f"{x}.json").read_text()) for x in "URC")

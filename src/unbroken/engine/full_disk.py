@@ -11,18 +11,19 @@ the next save finds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from unbroken.engine.keeping import Holds, Keeping
 from unbroken.errors import CorruptObject, RankMissing, StoreError, StoreFull
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
-from unbroken.repo.making_room import RECORDS, MakesRoom
+from unbroken.repo.making_room import RECORDS
 from unbroken.repo.pressure import Relief, Shortage, plan_relief
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.snapshot import Snapshot
+from unbroken.types import Sequence
 
 
 class DiskFullWarning(UserWarning):
@@ -37,6 +38,26 @@ class Writes(Holds, Protocol):
     def record(self, plan: RetentionPlan, *, durable: float | None) -> str: ...
 
     def retain(self, plan: RetentionPlan) -> object: ...
+
+
+@runtime_checkable
+class MakesRoom(Writes, Protocol):
+    """One that may delete, and can say what that gives: the writer of a run, and not that of a rank's part."""
+
+    @property
+    def is_alone(self) -> bool: ...
+
+    def room_for(self, snapshot: Snapshot, meta: Meta) -> int: ...
+
+    def free_bytes(self) -> int | None: ...
+
+    def lighten(self) -> None: ...
+
+    def builds_on(self, snapshot: Snapshot) -> frozenset[Sequence]: ...
+
+    def is_whole(self, commit: Commit) -> bool: ...
+
+    def weigher(self) -> Callable[[RetentionPlan], int]: ...
 
 
 def write(snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping) -> str:
@@ -56,9 +77,8 @@ def write(snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping) -> s
 
 
 def _written_all_the_same(
-    snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping, error: StoreFull | RankMissing
+    snapshot: Snapshot, meta: Meta, writer: MakesRoom, keeping: Keeping, error: StoreFull | RankMissing
 ) -> str:
-    assert isinstance(writer, MakesRoom)
     try:
         short = Shortage(writer.room_for(snapshot, meta), writer.free_bytes())
         if isinstance(error, RankMissing) and short.is_quota:
@@ -87,9 +107,8 @@ def _written_all_the_same(
     raise _in_vain(error, short, relief) from error
 
 
-def _relief(writer: Writes, keeping: Keeping, snapshot: Snapshot, missing: int) -> Relief:
+def _relief(writer: MakesRoom, keeping: Keeping, snapshot: Snapshot, missing: int) -> Relief:
     """Plan what goes; see `plan_relief`."""
-    assert isinstance(writer, MakesRoom)
     commits = writer.commits()
     aside = writer.aside()
     held = keeping.held(writer, commits)

@@ -30,7 +30,10 @@ def test_the_iteration_is_finished_and_saved_and_the_next_start_goes_on(tmp_path
     run = Repository.open(tmp_path / "runs", "run")
     assert [commit.step for commit in run.commits()] == [400, 0]
     assert run.history()[-1].reasons == ["preempted by SIGTERM"]
+    episodes = run.meta(run.commits()[0]).episodes
     again = start(-1)
     assert again.returncode == 0, again.stderr
     assert "goes on at step 400" in again.stderr
+    assert episodes > 0
+    assert f" · {episodes} episodes · " in again.stderr
     assert (run.commits()[0].step, run.commits()[0].position) == (800, "end")

@@ -2,8 +2,8 @@
 
 As a rule it grows at its end only. Then the new part alone is read, and a checkpoint stores that alone.
 
-Not promised: that a change in the middle is seen. What is looked for is a file that was begun anew: a shorter one, or
-one with another first line.
+Not promised: that a change in the middle is seen. What is looked for is a file that was begun anew: a shorter one, one
+with another first line, or one that says something else where the last reading ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+
+TAIL = 4096
+"""Bytes before the end of what is known that are compared at each reading."""
 
 
 class GrowingFile(ABC):
@@ -34,11 +37,13 @@ class GrowingFile(ABC):
         Raises:
             OSError: it cannot be read.
         """
-        head = self.text[: self.text.find(b"\n") + 1]
+        head, tail = self.text[: self.text.find(b"\n") + 1], self.text[-TAIL:]
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             # A CSV is written anew, under another header, when a value is logged for the first time.
-            if size < len(self.text) or file.read(len(head)) != head:
+            same = size >= len(self.text) and file.read(len(head)) == head
+            file.seek(len(self.text) - len(tail))
+            if not same or file.read(len(tail)) != tail:
                 self.begin()
             if size == len(self.text):
                 return

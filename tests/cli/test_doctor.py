@@ -210,7 +210,7 @@ def test_a_run_that_this_user_may_only_read_is_told_of_whole_and_would_not_start
         answer = unbroken("doctor", open_to_all, cwd=open_to_all)
         assert answer.code == 1, answer
         assert "cannot be written to by this user" in answer.out
-        assert "soft: process" in answer.out
+        assert "last process: killed or crashed: process" in answer.out
         assert "step 30" in answer.out
 
     assert in_child(body) == 0

@@ -251,6 +251,8 @@ def test_the_last_value_of_a_function_of_the_script_stands_for_it(tmp_path: Path
     assert str(rate) in left["learning_rate"]
     assert "custom_objects={'learning_rate': …, 'clip_range': …}" in answer.json["load"][0]
     assert "lr_schedule" not in left
+    assert left["learning_rate"].count(str(rate)) == 1
+    assert left["learning_rate"].endswith(" stands for it")
 
     found: Any = loaded(model, exported)
     progress = data["_current_progress_remaining"]
@@ -267,7 +269,9 @@ def test_a_rate_that_ran_below_zero_can_be_built_with(tmp_path: Path) -> None:
     training = Training(tmp_path, model, 100, 40)  # the last rollout leads past the end
     assert model.policy.optimizer.param_groups[0]["lr"] < 0
     _, exported = training.files(model.num_timesteps)
-    assert "0.0 stands for it, and what it gave last is -" in training.export().out
+    left = {one["what"]: one["why"] for one in training.export().json["left"]}
+    assert "0.0 stands for it, and what it gave last is -" in left["learning_rate"]
+    assert left["learning_rate"].endswith("; to train on, give it: with 0 nothing is learnt")
     assert loaded(model, exported).lr_schedule(1.0) == 0.0
 
 

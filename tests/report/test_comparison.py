@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
+from unbroken.capture.generators import GlobalGenerators
 from unbroken.capture.source import GraftSource, policy_of_loaded
 from unbroken.report.comparison import classes_told, compared, comparison_table, off_by, promises_told
 from unbroken.state.snapshot import Promise, Snapshot
@@ -60,6 +63,25 @@ def test_two_algorithms_differ_by_their_class_in_plain_words() -> None:
     rows = compared(snapshot(model=First()), snapshot(model=Second()))
     assert classes_told(rows) == ["model: First in A, Second in B"]
     assert "another class: First -> Second" in comparison_table(rows).plain()
+
+
+def test_a_difference_of_words_of_a_generator_has_no_size() -> None:
+    torch = pytest.importorskip("torch")
+
+    def drawn(seed: int) -> Snapshot:
+        torch.manual_seed(seed)
+        own = [random.Random(seed), np.random.default_rng(seed), torch.Generator().manual_seed(seed)]
+        return snapshot(globals=GlobalGenerators(), own=own, hash=10**12 + seed, x=float(seed))
+
+    rows = {row.component: row for row in compared(drawn(1), drawn(2))}
+    rng = rows["rng_states"]
+    assert {"|u1[5056]", "<u4[625]"} & {leaf.before for leaf in rng.differences}
+    assert {leaf.distance for leaf in rng.differences} == {None}
+    assert rng.first is not None
+    assert off_by(rng.first) == "other contents"
+    sizes = {leaf.place: leaf.distance for leaf in rows["training_state"].differences}
+    assert len([place for place in sizes if place.startswith("own/")]) >= 3
+    assert {place: size for place, size in sizes.items() if size is not None} == {"x": 1.0}
 
 
 def test_an_object_that_is_missing_is_told_by_its_name_alone() -> None:

@@ -183,17 +183,39 @@ def test_two_checkpoints_are_compared_leaf_by_leaf(pages: Pages, root: Path) -> 
 
 def test_a_comparison_wants_two(pages: Pages, root: Path) -> None:
     newest = str(sequences(root)[0])
-    for fields in (
-        [],
-        [("checkpoint", newest)],
-        [("checkpoint", newest), ("checkpoint", newest)],
-        [("checkpoint", "x")],
+    for fields, told in (
+        ([], "none were chosen"),
+        ([("checkpoint", newest)], "1 was chosen"),
+        ([("checkpoint", newest), ("checkpoint", newest)], "1 was chosen"),
+        ([("checkpoint", "x")], "none were chosen"),
+        ([("checkpoint", "1"), ("checkpoint", "2"), ("checkpoint", "3")], "3 were chosen"),
     ):
         answer = pages.post("/runs/killed/difference", *fields)
         assert answer.status_code == 400
+        assert told in words(answer)
         assert "tick two boxes" in words(answer)
-    assert "not compared since the server was started" in words(pages.get("/runs/killed/difference?a=1&b=2"))
     assert pages.get("/runs/killed/difference?a=x").status_code == 400
+
+
+def test_the_address_of_a_comparison_names_both_and_answers_as_the_form_does(
+    pages: Pages, root: Path
+) -> None:
+    newer, older, *_ = known = sequences(root)
+    said = words(pages.get(f"/runs/killed/difference?a={older}&b={newer}&wall_clock=yes"))
+    assert re.search(r"A step 180 .*B step 200 .*not compared since the server was started", said)
+    gone = next(number for number in range(1, newer) if number not in known)
+    for a, b, status in (
+        (gone, newer, 410),
+        (newer, gone, 410),
+        (0, newer, 404),
+        (older, newer + 90, 404),
+        (newer, newer, 400),
+    ):
+        answer = pages.get(f"/runs/killed/difference?a={a}&b={b}")
+        assert answer.status_code == status, (a, b)
+        assert "Compare them" not in words(answer)
+        form = pages.post("/runs/killed/difference", ("checkpoint", str(a)), ("checkpoint", str(b)))
+        assert form.status_code == status, (a, b)
 
 
 def test_sessions_are_paged_found_and_shown_with_their_calls(pages: Pages) -> None:

@@ -147,7 +147,9 @@ def test_two_that_have_the_same_parts_are_not_said_to_lack_any(pages: Pages) -> 
 
 def test_the_address_of_a_comparison_offers_it_where_it_was_not_made(root: Path, pages: Pages) -> None:
     fresh = pages.get(PAGE)
-    assert "not compared since the server was started" in words(fresh)
+    assert re.search(
+        r"A step 25 of group/b .*B step 20 of a .*not compared since the server was started", words(fresh)
+    )
     fields = re.findall(r'type="hidden" name="(checkpoint|other|with)" value="([^"]*)"', fresh.text)
     assert fields == [("checkpoint", "3"), ("other", "a"), ("with", "2")]
     assert compared(pages, *fields) == PAGE
@@ -156,7 +158,16 @@ def test_the_address_of_a_comparison_offers_it_where_it_was_not_made(root: Path,
     # The other way round, or with clocks, it is another comparison.
     for other in ("/runs/a/difference?a=2&b=3&other=group~1b", f"{PAGE}&wall_clock=yes"):
         assert "not compared since the server was started" in words(pages.get(other))
-    assert pages.get("/runs/group~1b/difference?a=3&b=2&other=nobody").status_code == 404
+    for a, b, other, status in (
+        (3, 2, "nobody", 404),
+        (3, 9, "a", 404),
+        (1, 2, "a", 410),
+        (3, 3, "group~1b", 400),
+    ):
+        assert pages.get(f"/runs/group~1b/difference?a={a}&b={b}&other={other}").status_code == status
+    # What was compared stays to be seen, also where one of the two is deleted.
+    save(root, "a", (40, snapshot(step=40)), keep_last=1)
+    assert "Only A has the component extra." in words(pages.get(PAGE))
     # The work is listed with the run, and leads there.
     job = pages.site.jobs.of(str(root / "group" / "b"))[0]
     assert PAGE in links(pages.get(f"/jobs/{job.id}"))

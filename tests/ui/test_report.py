@@ -106,7 +106,7 @@ def made(run: Path, folder: Path) -> tuple[Answer, Page]:
 
 def test_the_file_shows_the_interruption_with_its_class_tier_loss_and_time(page: Page) -> None:
     assert "1 time the process before had not closed the run" in page.text
-    assert re.search(r"start soft newest 30 at least 7 \d", page.text)
+    assert re.search(r"start killed or crashed newest 30 at least 7 \d", page.text)
     assert "first start" in page.text
 
 

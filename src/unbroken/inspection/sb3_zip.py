@@ -24,7 +24,7 @@ from unbroken.state.parts import split_name, view
 from unbroken.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from unbroken.adapters.sb3.zip_file import Model
+    from unbroken.adapters.sb3.zip_file import Model, Replaced
 
 _UNREAD = frozenset({"rng_states", "rollout_buffer", "replay_buffer", "callbacks"})
 """Components that hold nothing that SB3's file has."""
@@ -174,8 +174,7 @@ def _left(model: Model, snapshot: Snapshot, names: set[str]) -> list[Left]:
     found = [
         Left(
             what=name,
-            why=f"it is a function of the script, {one.function}; {one.constant} stands for it,"
-            f" and what it gave last is {one.last}",
+            why=f"it is a function of the script, {one.function}; {_stands(name, one)}",
         )
         for name, one in model.replaced.items()
         if name != "lr_schedule"
@@ -196,6 +195,21 @@ def _left(model: Model, snapshot: Snapshot, names: set[str]) -> list[Left]:
         )
     )
     return found
+
+
+def _stands(name: str, one: Replaced) -> str:
+    """Return what stands for a function, and what it gave last if that is something else.
+
+    Zero is what a schedule that falls to its end leaves: SB3 loads it, and then learns nothing without a word.
+    """
+    told = f"{one.constant} stands for it"
+    if one.last != one.constant:
+        told += f", and what it gave last is {one.last}"
+    if one.constant == 0.0:
+        told += "; to train on, give it"
+        if name == "learning_rate":
+            told += ": with 0 nothing is learnt"
+    return told
 
 
 def _normalizes(snapshot: Snapshot) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.capture.volatile import without_clocks
 from unbroken.engine.changes import within
@@ -17,6 +17,7 @@ from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import leaves
 from unbroken.report.views import viewed
 from unbroken.state.diff import LeafDifference, compare
+from unbroken.state.nodes import Coded, Value, children, escape
 from unbroken.state.snapshot import Component, Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
@@ -30,6 +31,19 @@ _FIELDS = {"c": "class", "q": "name", "n": "method", "h": "code", "k": "kind"}
 _NODE = re.compile(r"^(?:object|coded|class|function|method) (?=\S)")
 _MODULE = re.compile(r"^[\w.]+:(?=\w)")
 """The module before the name of a class or a function."""
+_GENERATORS = frozenset(
+    {
+        "numpy.bitgenerator",
+        "numpy.generator",
+        "numpy.randomstate",
+        "numpy.seedsequence",
+        "python.random",
+        "torch.generator",
+    }
+)
+"""Kinds of what generators of random numbers are kept as."""
+_WORDS = re.compile(r"-?\d{10,}$|[<>=]u[48]\[")
+"""Whole numbers of 32 bits and more, and arrays of them without a sign: states of other generators, hashes, masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,7 @@ def compared(a: Snapshot, b: Snapshot, *, wall_clock: bool = False) -> tuple[Com
     found = compare(a, b)
     if not wall_clock:
         found = without_clocks(found, a, b)
+    found = without_sizes_of_words(found, a, b)
     names = sorted({*a.components, *b.components})
     return tuple(
         ComponentComparison(
@@ -74,6 +89,37 @@ def compared(a: Snapshot, b: Snapshot, *, wall_clock: bool = False) -> tuple[Com
         )
         for name in names
     )
+
+
+def without_sizes_of_words(found: Iterable[LeafDifference], *snapshots: Snapshot) -> list[LeafDifference]:
+    """Return differences; those of words of a generator without a size, which means nothing there."""
+    differences = list(found)
+    if not differences:
+        return []
+    generators = frozenset[str]().union(*map(_generators, snapshots))
+    return [
+        replace(leaf, distance=None)
+        if _WORDS.match(leaf.before) or _WORDS.match(leaf.after) or within(leaf.place, generators)
+        else leaf
+        for leaf in differences
+    ]
+
+
+def _generators(snapshot: Snapshot) -> frozenset[str]:
+    """Return the place of every generator in a state, in worker processes too."""
+    found: set[str] = set()
+    stack: list[tuple[str, Value]] = [
+        (place, node) for component in snapshot.components.values() for place, node in component.roots.items()
+    ]
+    while stack:
+        at, node = stack.pop()
+        if node is None or isinstance(node, (bool, int, float, str)):
+            continue
+        if isinstance(node, Coded) and node.k in _GENERATORS:
+            found.add(at)
+        else:
+            stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
+    return frozenset(found)
 
 
 def _weights_first(differences: Iterable[LeafDifference], *snapshots: Snapshot) -> tuple[LeafDifference, ...]:
@@ -140,6 +186,8 @@ def off_by(leaf: LeafDifference) -> str:
     """
     if leaf.distance is not None:
         return f"{leaf.distance:.3g}"
+    if leaf.before == leaf.after:  # arrays of one type and shape, whose difference has no size
+        return "other contents"
     other = _another(leaf)
     words = f"another {other}: " if other else ""
     return f"{words}{cut(plain(leaf.before))} -> {cut(plain(leaf.after))}"

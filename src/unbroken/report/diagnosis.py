@@ -5,6 +5,7 @@ from __future__ import annotations
 from unbroken.engine.diagnosis import Diagnosis
 from unbroken.engine.faults import FaultKind
 from unbroken.engine.recovery import Attempt, RecoveryPlan, Tier
+from unbroken.report.ending import ended
 from unbroken.report.position import where
 from unbroken.report.quantity import moment, number
 from unbroken.report.table import Cell, Column, Table
@@ -77,7 +78,11 @@ def diagnosis_data(found: Diagnosis) -> dict[str, object]:
 
 def _ended(found: Diagnosis) -> str:
     fault = found.fault
-    return str(fault) if fault.kind is not FaultKind.NONE else fault.detail or "there was none"
+    if fault.kind is FaultKind.NONE:
+        return fault.detail or "there was none"
+    if fault.is_alive or not fault.detail:
+        return fault.detail or ended(fault.kind.value)
+    return f"{ended(fault.kind.value)}: {fault.detail}"
 
 
 def _tier(found: Diagnosis, attempt: Attempt, *, after: bool) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
+from unbroken.report.ending import ended
 from unbroken.report.quantity import counted, moment, number, seconds, size
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "moment": _known(moment),
     "machine_time": machine_time,
     "counted": counted,
+    "ended": ended,
     "metric": metric,
     "metrics": metrics,
     "urlencode": partial(quote, errors="surrogatepass"),

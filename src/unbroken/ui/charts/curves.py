@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from unbroken.errors import ConfigError
 from unbroken.inspection.overview import Restart, SavePoint, Story
+from unbroken.report.ending import ended
 from unbroken.report.quantity import moment, number, seconds
 from unbroken.ui.charts.chart import (
     DRAWN,
@@ -245,7 +246,7 @@ def told(one: Restart) -> str:
     """Return a start in a few lines."""
     lost = "not known" if one.steps_lost is None else f"{'at least ' * one.at_least}{number(one.steps_lost)}"
     return (
-        f"went on at step {number(one.step)} from {one.tier}\nlast ended: {one.fault}; steps lost: {lost}\n"
+        f"went on at step {number(one.step)} from {one.tier}\nlast ended: {ended(one.fault)}; steps lost: {lost}\n"
         f"recovered in {seconds(one.seconds)}, {moment(one.time)}"
     )
 
@@ -258,8 +259,8 @@ def _is_known(one: Restart) -> bool:
 def _ended(one: Restart) -> str:
     if one.steps_lost is None or one.at_least:
         far = number(one.step + (one.steps_lost or 0))
-        return f"ended ({one.fault}); how far it had come after step {far} is not known"
-    return f"ended ({one.fault}) at step {number(one.step + one.steps_lost)}, as far as it left word"
+        return f"ended ({ended(one.fault)}); how far it had come after step {far} is not known"
+    return f"ended ({ended(one.fault)}) at step {number(one.step + one.steps_lost)}, as far as it left word"
 
 
 def _layout(story: Story, metric: str, *, strip: bool) -> Spec:

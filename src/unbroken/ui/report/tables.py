@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from unbroken.engine.duration import percent
 from unbroken.inspection.overview import CheckpointRow, Interruptions, Restart, RunOverview, interruptions
+from unbroken.report.ending import ended
 from unbroken.report.position import where
 from unbroken.report.quantity import counted, moment, number, seconds, size
 from unbroken.ui.charts.chart import Column, DataTable
@@ -17,10 +18,10 @@ MOST_LETTERS = 400
 """Of a reason."""
 
 WORDS = (
-    ("soft", "The process was gone, its machine was not: killed, out of memory, or an error."),
-    ("hard", "The machine restarted, or the run went on on another one."),
-    ("data", "The newest checkpoint was damaged, whatever had ended the process."),
-    ("clean", "The process closed the run and said why."),
+    (ended("soft"), "The process was gone, its machine was not: killed, out of memory, or an error."),
+    (ended("hard"), "The machine restarted, or the run went on on another one."),
+    (ended("data"), "The newest checkpoint was damaged, whatever had ended the process."),
+    (ended("clean"), "The process closed the run and said why."),
     ("newest", "Training went on from the newest checkpoint."),
     ("older", "The newest could not be used: training went on from one before it."),
     ("rebuilt", "No checkpoint was whole; environments were rebuilt from the journal."),
@@ -46,7 +47,7 @@ def facts(run: RunOverview) -> tuple[Fact, ...]:
     newest = run.newest
     kept, saved = len(run.checkpoints), len(run.points)
     cut = interruptions(run.story, run.state)
-    kinds = [f"{count} {kind}" for kind, count in cut.kinds.items()]
+    kinds = [f"{count} {ended(kind)}" for kind, count in cut.kinds.items()]
     took = [one.seconds for one in run.restarts if one.interrupted]
     return (
         Fact("Newest step", "none" if newest is None else number(newest.at), "" if newest is None else moment(newest.time)),
@@ -164,9 +165,9 @@ def _restart(one: Restart) -> tuple[str, ...]:
     )
     if one.event == "start":
         lost = "" if one.first else steps_lost(one)
-        ended = "first start" if one.first else one.fault
+        last = "first start" if one.first else ended(one.fault)
         return (
-            moment(one.time), "start", ended, one.tier, number(one.step), lost, seconds(one.seconds), process, why,
+            moment(one.time), "start", last, one.tier, number(one.step), lost, seconds(one.seconds), process, why,
         )  # fmt: skip
     if one.event == "end":
         return (moment(one.time), "end", "", "", number(one.step), "", "", process, why)

@@ -77,7 +77,7 @@ def routes(site: Site) -> APIRouter:
         if one(fields, "elsewhere"):
             if len(chosen) != 1:
                 raise Refused(
-                    f"One checkpoint of a run is compared with one of another, and {len(chosen) or 'none'} were chosen.",
+                    f"One checkpoint of a run is compared with one of another, and {_were_chosen(chosen)}.",
                     "Go back, and tick one box in the table of checkpoints.",
                 )
             return redirect(f"{opened.address}/checkpoints/{opened.commit(chosen.pop()).sequence}/compare")
@@ -100,6 +100,10 @@ def routes(site: Site) -> APIRouter:
                 "A comparison needs two checkpoints.", "Tick two boxes in the table of checkpoints."
             )
         right = site.opened(asked["other"]) if asked.get("other") else left
+        if (left.run, a) == (right.run, b):
+            raise Refused(
+                "A checkpoint cannot be compared with itself.", "Tick two boxes in the table of checkpoints."
+            )
         pair = Pair(left, a, right, b, asked.get("wall_clock", "") == "yes")
         latest = site.jobs.latest(DIFFERENCE, left.run.where, pair.key)
         job = None if latest is None else latest.seen()
@@ -108,6 +112,9 @@ def routes(site: Site) -> APIRouter:
             "pair": pair,
             "job": job,
             "difference": None,
+            # What was compared is shown also where one of the two was deleted since.
+            "before": left.commit(a) if job is None else None,
+            "after": right.commit(b) if job is None else None,
         }
         if job is not None and isinstance(job.result, Difference):
             about |= _told(
@@ -169,17 +176,14 @@ def far(leaf: LeafDifference) -> str:
 
     >>> far(LeafDifference(place="a", component="c", before="1.5", after="2.0", distance=0.5))
     '0.5'
-    >>> far(LeafDifference(place="a", component="c", before="4086520183", after="17", distance=4086520166.0))
+    >>> far(LeafDifference(place="a", component="c", before="4086520183", after="17"))
     ''
     """
-    words = _WORDS.match(leaf.before) or _WORDS.match(leaf.after)
-    return "" if leaf.distance is None or words else f"{leaf.distance:.3g}"
+    return "" if leaf.distance is None else f"{leaf.distance:.3g}"
 
 
 _ARRAY = re.compile(r"[<>|=]([iufc])([1-9]\d*)(?=\[)")
 _KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
-_WORDS = re.compile(r"-?\d{10,}$|[<>=]u[48]\[")
-"""Whole numbers of 32 bits and more, and arrays of them without a sign: states of generators, hashes, masks."""
 
 
 def _distance(leaf: LeafDifference) -> float:
@@ -201,10 +205,14 @@ def _pair(site: Site, left: Opened, chosen: set[int], other: str, with_: str, cl
         chosen = chosen | {b}
     if len(chosen) != 2:
         raise Refused(
-            f"Two checkpoints can be compared, and {len(chosen) or 'none'} were chosen.",
+            f"Two checkpoints can be compared, and {_were_chosen(chosen)}.",
             "Go back, and tick two boxes in the table of checkpoints.",
         )
     return Pair(left, min(chosen), left, max(chosen), clocks)
+
+
+def _were_chosen(chosen: set[int]) -> str:
+    return f"{len(chosen) or 'none'} {'was' if len(chosen) == 1 else 'were'} chosen"
 
 
 def _compared(pair: Pair, job: Job) -> Difference:

@@ -9,6 +9,9 @@
 What is noted here is the newest step that a writer of TensorBoard was given, in whatever steps the script counts there:
 what has come after it may be void, and nothing before.
 
+What only one side has is left out, and said: a logger of which a checkpoint tells nothing begins with what its directory
+holds, and of one that the script has no more the next checkpoint tells nothing.
+
 Everything is done by attributes of the loggers and of their writers, which are gone when the training is over.
 
 Not promised: a second `fit` that logs to the directory, or to the run, of the first: there nothing is void and nothing
@@ -21,7 +24,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -33,6 +35,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from unbroken.adapters.lightning.csv_file import HPARAMS, CsvFile, is_local
+from unbroken.adapters.lightning.logger_names import named, would_write_there
 from unbroken.adapters.trackers.board import Board, is_board
 from unbroken.adapters.trackers.mlflow import MlflowRun
 from unbroken.adapters.trackers.once import Held, HeldByMlflow, HeldByWandb
@@ -44,7 +47,8 @@ from unbroken.engine.settings import Settings
 from unbroken.engine.trackers.recorded import counters_of
 from unbroken.engine.trackers.trackers import TrackerWarning
 from unbroken.errors import UnbrokenError
-from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value
+from unbroken.state.graft import Difference
+from unbroken.state.nodes import INLINE_BYTES, Bytes, Dict, List, Value, escape
 
 if TYPE_CHECKING:
     from unbroken.state.graft import Graft
@@ -55,6 +59,8 @@ DIRECTORIES = "log_directories"
 FILES, NEWEST = "files", "newest"
 AXIS = "trainer/global_step"
 """Under which `WandbLogger` gives the step."""
+NEW = "was not logged to before, and begins here."
+GONE = "was logged to, and the program has it no more."
 MOST = 1000
 """Steps of checkpoints that may wait to be marked."""
 
@@ -65,18 +71,20 @@ class Loggers:
     def __init__(self, trainer: Trainer, settings: Settings, *, segment: int) -> None:
         self._trainer: Any = trainer
         self._segment = segment
-        self._loggers = _named(trainer) if trainer.is_global_zero else {}
+        self._loggers: dict[str, Any] = {}
         self._hooks: list[Hook] = []
         self._at: dict[int, int] = {}
         """Step of a checkpoint -> the step under which Lightning logs at that point."""
         self._restored = False
+        self._told = frozenset[str]()
+        """Those with a step in the checkpoint."""
         self._moved: set[str] = set()
         """Those that were brought back to the directory of an earlier start."""
         self.newest: dict[str, int] = {}
         self.files: dict[str, CsvFile] = {}
         self._shared = frozenset[str]()
         """Directories that an earlier training of the script has logged to."""
-        if self._loggers:
+        if trainer.is_global_zero and trainer.loggers:
             self._settle(settings.overridden(os.environ))
 
     def _settle(self, settings: Settings) -> None:
@@ -87,6 +95,7 @@ class Loggers:
             if self._segment:
                 before = _recorded(settings, self._segment - 1)
                 self._shared = frozenset(str(told.get("path")) for told in before.values())
+        self._loggers = named(self._trainer.loggers, known)
         for name, logger in self._loggers.items():
             writer: Any = getattr(logger, "_experiment", None)
             if isinstance(logger, TensorBoardLogger) and writer is not None:
@@ -159,11 +168,12 @@ class Loggers:
         Raises:
             RestoreFailed: a file cannot be written.
         """
-        self._restored = True
-        self.newest.update(newest)
-        for name, text in texts.items():
-            if name in self.files:
-                self.files[name].put_back(text)
+        self._restored, self._told = True, frozenset(newest)
+        self.newest.update((name, step) for name, step in newest.items() if name in self.newest)
+        for name, file in self.files.items():
+            # Where a later checkpoint told of the directory, all in it was logged after this one.
+            if name in texts or name in self._moved:
+                file.put_back(texts.get(name, b""))
 
     def _logged_at(self) -> int:
         return int(self._trainer.fit_loop.epoch_loop._batches_that_stepped)
@@ -176,6 +186,8 @@ class Loggers:
         def void(step: int) -> int | None:
             if not self._restored or folder in self._shared:
                 return None
+            if name not in self._told and name not in self._moved:
+                return None  # what is there was logged before, in steps that nobody knows
             return max(self._shown_at(step), self.newest.get(name, 0) + 1)
 
         return void
@@ -211,12 +223,25 @@ class LoggersCaptor:
 
     def plan(self, extra: dict[str, Value], obj: Loggers, graft: Graft) -> None:
         newest = {name: value for name, value in _fields(extra.get(NEWEST)).items() if isinstance(value, int)}
+        for kind, live in ((NEWEST, obj.newest), (FILES, obj.files)):
+            _compare(graft, kind, _fields(extra.get(kind)), live)
         texts: dict[str, bytes] = {}
         for name, file in _fields(extra.get(FILES)).items():
             text = _fields(file).get("text")
             if isinstance(text, Bytes):
                 texts[name] = graft.bytes_of(text.b, text.v).tobytes()
         graft.write(obj.came_back, newest, texts)
+
+
+def _compare(graft: Graft, kind: str, saved: Mapping[str, Value], live: Mapping[str, object]) -> None:
+    """Say which loggers only one side has."""
+    for names, level, detail in (
+        ([name for name in live if name not in saved], "fresh", NEW),
+        ([name for name in saved if name not in live], "lost", GONE),
+    ):
+        graft.differences += [
+            Difference(level, f"{graft.place}/<{kind}>/{escape(name)}", detail) for name in names
+        ]
 
 
 def _captured(file: CsvFile, walk: Walk) -> Value:
@@ -266,16 +291,6 @@ def _prefixed(metrics: Mapping[str, Any], logger: Any) -> dict[str, str]:
     return {name: prefix + name for name in metrics}
 
 
-def _named(trainer: Trainer) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    count: Counter[str] = Counter()
-    for logger in trainer.loggers:
-        name = type(logger).__qualname__
-        count[name] += 1
-        found[name if count[name] == 1 else f"{name}#{count[name]}"] = logger
-    return found
-
-
 def _recorded(settings: Settings, segment: int) -> dict[str, Mapping[str, Any]]:
     told = counters_of(settings, segment=segment).get(DIRECTORIES)
     if not isinstance(told, dict):
@@ -290,10 +305,9 @@ def _go_back(logger: Any, told: Mapping[str, Any], move: Callable[[str], None]) 
     path, begun, version = told.get("path"), os.path.abspath(logger.log_dir), logger.version
     if not isinstance(path, str) or path == begun or not os.path.isdir(path) or not _is_chosen(logger):
         return False
-    logger._version = told.get("version")
-    if os.path.abspath(logger.log_dir) != path:  # another place, or another name
-        logger._version = version
+    if not would_write_there(logger, told):  # another place, or another name
         return False
+    logger._version = told.get("version")
     try:
         move(logger.log_dir)
     except OSError:

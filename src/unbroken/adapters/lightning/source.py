@@ -27,6 +27,7 @@ from unbroken.state.graft import Graft
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import class_name
 from unbroken.state.pickles import Trust
+from unbroken.state.places import last_key
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Promise, Snapshot
 from unbroken.types import Fidelity
@@ -121,6 +122,8 @@ class FitSource(GraftSource):
     def reword(self, place: str, words: Words) -> Words:
         """Say it in the words of a Lightning script: its settings by the names of their arguments."""
         first, _, last = place.partition("/")
+        if place.startswith("position/loggers/"):
+            return replace(words, subject=last_key(place))
         name = last.rpartition("/")[2]
         if first in ("loop", "trainer", "validation") and name in SETTINGS:
             return replace(words, subject=name)

@@ -323,7 +323,7 @@ def test_a_save_that_another_fault_ends_deletes_nothing(disk: Path) -> None:
     run = Repository(LocalStore(disk / "run"), "run")
     with run.writer() as writer:
         checkpoints = writer.checkpoints
-        checkpoints._store = LocalStore(disk / "run", system=fails)
+        checkpoints.store = LocalStore(disk / "run", system=fails)
         with pytest.raises(StoreUnavailable):
             full_disk.write(snapshot(step=9), meta(9), checkpoints, Keeping(keep_last=9))
     assert steps_of(disk) == [20, 10, 0]

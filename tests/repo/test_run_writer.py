@@ -12,11 +12,12 @@ from unbroken.errors import Fenced
 from unbroken.format import layout
 from unbroken.format.compression import Compression
 from unbroken.repo import fencing
+from unbroken.repo.pen import Pen
 from unbroken.repo.process import current
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
-from unbroken.repo.writer import CheckpointWriter, Pen
+from unbroken.repo.writer import CheckpointWriter
 from unbroken.state.snapshot import Component, Snapshot
 
 from .states import assert_sound, assert_swept, meta, noise, snapshot

@@ -31,11 +31,12 @@ from unbroken.repo import fencing, log, names, repository, run_writer
 from unbroken.repo.attempt import Attempt
 from unbroken.repo.blobs import BlobIndex
 from unbroken.repo.log import CommitLog, read_log
+from unbroken.repo.pen import Pen
 from unbroken.repo.repository import Repository
 from unbroken.repo.retention import plan_retention
 from unbroken.repo.run_writer import RunWriter
 from unbroken.repo.seal import seal
-from unbroken.repo.writer import CheckpointWriter, Pen
+from unbroken.repo.writer import CheckpointWriter
 from unbroken.store.memory import MemoryStore
 from unbroken.types import Epoch, Sequence, Step, WriteId
 
@@ -295,7 +296,7 @@ def acknowledges_without_a_look(patch: pytest.MonkeyPatch) -> None:
     """Who was overtaken while the record was being written is told that it counts."""
 
     def commit(self: CheckpointWriter, attempt: Attempt, made: Commit) -> Commit:
-        fencing.check(self._store, self._claim)
+        fencing.check(self.store, self.claim)
         taken = False
         while not taken:
             made = msgspec.structs.replace(made, sequence=self._next)

@@ -11,19 +11,18 @@ the next save finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from unbroken.engine.keeping import Holds, Keeping
 from unbroken.errors import CorruptObject, RankMissing, StoreError, StoreFull
 from unbroken.format.meta import Meta
 from unbroken.format.records import Commit
-from unbroken.repo.making_room import RECORDS
+from unbroken.repo.making_room import RECORDS, Room
 from unbroken.repo.pressure import Relief, Shortage, plan_relief
 from unbroken.repo.retention import RetentionPlan
 from unbroken.state.snapshot import Snapshot
-from unbroken.types import Sequence
 
 
 class DiskFullWarning(UserWarning):
@@ -33,31 +32,16 @@ class DiskFullWarning(UserWarning):
 class Writes(Holds, Protocol):
     """What carries a snapshot into the store: the writer of a run, or of one rank's part in it."""
 
+    @property
+    def room(self) -> Room | None:
+        """The room on its disk; None for one who deletes nothing."""
+        ...
+
     def write(self, snapshot: Snapshot, meta: Meta) -> object: ...
 
     def record(self, plan: RetentionPlan, *, durable: float | None) -> str: ...
 
     def retain(self, plan: RetentionPlan) -> object: ...
-
-
-@runtime_checkable
-class MakesRoom(Writes, Protocol):
-    """One that may delete, and can say what that gives: the writer of a run, and not that of a rank's part."""
-
-    @property
-    def is_alone(self) -> bool: ...
-
-    def room_for(self, snapshot: Snapshot, meta: Meta) -> int: ...
-
-    def free_bytes(self) -> int | None: ...
-
-    def lighten(self) -> None: ...
-
-    def builds_on(self, snapshot: Snapshot) -> frozenset[Sequence]: ...
-
-    def is_whole(self, commit: Commit) -> bool: ...
-
-    def weigher(self) -> Callable[[RetentionPlan], int]: ...
 
 
 def write(snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping) -> str:
@@ -68,34 +52,40 @@ def write(snapshot: Snapshot, meta: Meta, writer: Writes, keeping: Keeping) -> s
     try:
         writer.write(snapshot, meta)
     except (StoreFull, RankMissing) as error:
-        if not isinstance(writer, MakesRoom):
+        room = writer.room
+        if room is None:
             raise  # a rank that deletes nothing
         if isinstance(error, RankMissing) and not error.full:
             raise  # it was killed, say: more room would not bring it back
-        return _written_all_the_same(snapshot, meta, writer, keeping, error)
+        return _written_all_the_same(snapshot, meta, writer, room, keeping, error)
     return ""
 
 
 def _written_all_the_same(
-    snapshot: Snapshot, meta: Meta, writer: MakesRoom, keeping: Keeping, error: StoreFull | RankMissing
+    snapshot: Snapshot,
+    meta: Meta,
+    writer: Writes,
+    room: Room,
+    keeping: Keeping,
+    error: StoreFull | RankMissing,
 ) -> str:
     try:
-        short = Shortage(writer.room_for(snapshot, meta), writer.free_bytes())
+        short = Shortage(room.taken_by(snapshot, meta), room.free_bytes())
         if isinstance(error, RankMissing) and short.is_quota:
             raise error  # a quota of its own is what that rank met
-        relief = _relief(writer, keeping, snapshot, short.missing)
+        relief = _relief(writer, room, keeping, snapshot, short.missing)
     except (StoreError, CorruptObject) as failure:
         raise error from failure  # what went wrong first is what has to be told
     gone = relief.plan.dropped
     if gone:
-        writer.lighten()  # or there may be no room for the records that outlive what goes
+        room.lighten()  # or there may be no room for the records that outlive what goes
         writer.record(relief.plan, durable=None)
         writer.retain(relief.plan)
-        if writer.is_alone:
+        if room.is_alone:
             try:
                 writer.write(snapshot, meta)
             except StoreFull as again:
-                raise _still_full(again, replace(short, free=writer.free_bytes()), gone) from error
+                raise _still_full(again, replace(short, free=room.free_bytes()), gone) from error
             return (
                 f"The disk was full: {_named(gone)} went, so that step {meta.step:,} could be saved."
                 " Keep fewer (keep_last), or give the run more room."
@@ -107,22 +97,22 @@ def _written_all_the_same(
     raise _in_vain(error, short, relief) from error
 
 
-def _relief(writer: MakesRoom, keeping: Keeping, snapshot: Snapshot, missing: int) -> Relief:
+def _relief(writer: Writes, room: Room, keeping: Keeping, snapshot: Snapshot, missing: int) -> Relief:
     """Plan what goes; see `plan_relief`."""
     commits = writer.commits()
     aside = writer.aside()
     held = keeping.held(writer, commits)
-    for sequence in writer.builds_on(snapshot):
+    for sequence in room.builds_on(snapshot):
         held[sequence] = "the save builds on it"
     usable = [commit for commit in commits if commit.sequence not in keeping.damaged | aside]
     for commit in usable:  # newest first
         held.setdefault(commit.sequence, "no newer one is known to be whole")
-        if writer.is_whole(commit):
+        if room.is_whole(commit):
             break
     return plan_relief(
         commits,
         missing=missing,
-        freed=writer.weigher(),
+        freed=room.weigher(),
         keep_last=keeping.keep_last,
         best=keeping.best,
         keep_first=keeping.keep_first,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Protocol
 
 from unbroken.errors import CorruptObject, InternalError
 from unbroken.format import document, layout
 from unbroken.format.buffers import Buffer
 from unbroken.format.chunks import ChunkList
-from unbroken.format.compression import BlobCodec
+from unbroken.format.compression import WORTH, WORTH_IN_BULK, BlobCodec, Compression
 from unbroken.format.digest import digest_of
 from unbroken.format.document import CHUNK, BlobRef, chunks_of
 from unbroken.format.manifest import DocumentEntry, DocumentFormat
 from unbroken.repo.chunklists import ChunkLists
 from unbroken.repo.opaque import opaque_places
 from unbroken.repo.pipeline import Pipeline, PipelineRun, StoredBlob
-from unbroken.state.snapshot import Base, Component, Rows
+from unbroken.state.snapshot import Base, Component, Rows, Snapshot
 from unbroken.types import Digest
 
 INLINE_CHUNKS = 32
@@ -28,6 +29,10 @@ OWN_PACK_BYTES = 1 << 20
 """A component with at least so many new bytes gets packs of its own. Components differ in how long
 their bytes live: a row of a replay buffer outlives many versions of the weights, and would keep them
 on the disk if they lay in one pack."""
+
+BULK_BYTES = 64 << 20
+"""A save that writes more is over sooner if only what shrinks to a half is compressed. Below, the bytes
+matter more: a disk waits for its sync longer than for them."""
 
 PACK_BYTES = 256 << 20
 """A pack is closed when it holds this many bytes of blobs, uncompressed."""
@@ -214,3 +219,33 @@ def _up_to_a_pack(first: StoredBlob, rest: Iterator[StoredBlob]) -> Iterator[Sto
     while size < PACK_BYTES and (blob := next(rest, None)) is not None:
         yield blob
         size += blob.size
+
+
+@contextmanager
+def encoders(
+    snapshot: Snapshot,
+    must_write: Callable[[Digest], bool],
+    *,
+    fmt: DocumentFormat,
+    lists: ChunkLists,
+    compression: Compression,
+    on_disk: bool,
+) -> Generator[tuple[list[ComponentEncoder], set[Digest]], None, None]:
+    """Give what encodes a snapshot, and the set that it adds to the blobs which have to be written."""
+    worth = _worth(snapshot, compression, on_disk=on_disk)
+    with Pipeline(compression, must_write, worth=worth, live=snapshot.is_live) as pipeline:
+        stored: set[Digest] = set()
+        found = [
+            ComponentEncoder(component, fmt, lists, pipeline, stored)
+            for component in snapshot.components.values()
+        ]
+        for one, other in pairwise(found):
+            one.following = other
+        yield found, stored
+
+
+def _worth(snapshot: Snapshot, compression: Compression, *, on_disk: bool) -> float:
+    if not compression.by_speed:
+        return WORTH
+    captured = sum(blob.nbytes for part in snapshot.components.values() for blob in part.blobs)
+    return WORTH_IN_BULK if captured > BULK_BYTES and on_disk else WORTH

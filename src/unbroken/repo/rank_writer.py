@@ -181,6 +181,11 @@ class RankWriter:
         place, order = self._await_order(meta, seconds=min(REFUSAL_SECONDS, self._meeting.timeout))
         self._meeting.say(ranks.of_rank(place, self.rank), self._refusal(order, reason))
 
+    @property
+    def room(self) -> None:
+        """None: a rank deletes nothing."""
+        return
+
     def commits(self) -> list[Commit]:
         """Return nothing: which checkpoints stay is for the coordinator to plan."""
         return []

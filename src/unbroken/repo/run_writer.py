@@ -32,10 +32,11 @@ from unbroken.repo.compaction import Compacted
 from unbroken.repo.coordinator import Coordinator, Ranks
 from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
+from unbroken.repo.pen import Pen
 from unbroken.repo.process import Process
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
-from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter, Pen
+from unbroken.repo.writer import TEMPORARY_SECONDS, CheckpointWriter
 from unbroken.state.snapshot import Base, Snapshot
 from unbroken.store.base import ByteStore, SupportsLocalHints, append, note
 from unbroken.types import Digest, Step
@@ -120,7 +121,7 @@ class RunWriter:
                     writer.set_aside(())
                 if writer.coordinator is not None:
                     writer.coordinator.admit()
-                writer.checkpoints.reserve()
+                writer.checkpoints.room.reserve()
             except Exception as error:
                 if writer.coordinator is not None:
                     writer.coordinator.refuse(error)

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -45,7 +45,7 @@ from unbroken.format.buffers import Content
 from unbroken.format.chunks import ChunkList
 from unbroken.format.compression import Compression
 from unbroken.format.digest import digest_of
-from unbroken.format.manifest import DocumentFormat, Manifest, RankPart
+from unbroken.format.manifest import Manifest, RankPart
 from unbroken.format.meta import Meta
 from unbroken.format.ranks import RankRecord, SaveOrder, is_vouched_for
 from unbroken.format.records import Commit
@@ -56,18 +56,19 @@ from unbroken.repo.chunklists import ChunkLists, Needed, References, all_blobs
 from unbroken.repo.compaction import Compacted
 from unbroken.repo.completing import completed
 from unbroken.repo.coordinator import Coordinator
-from unbroken.repo.encoding import Part, packs_of, stored_entry
+from unbroken.repo.encoding import ComponentEncoder, Part, encoders, packs_of, stored_entry
 from unbroken.repo.joining import joined, merged, spent_on, together
 from unbroken.repo.log import CommitLog, read_log
-from unbroken.repo.making_room import MakesRoom
+from unbroken.repo.making_room import Room
 from unbroken.repo.packsize import pack_bytes
-from unbroken.repo.process import Process
+from unbroken.repo.pen import Pen
 from unbroken.repo.reader import Reader
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.saves import SaveLog
 from unbroken.repo.seal import seal
+from unbroken.state.parts import labelled
 from unbroken.state.snapshot import Base, Snapshot
-from unbroken.store.base import ByteStore, SupportsSweep, clear_note, put_all
+from unbroken.store.base import ByteStore, SupportsLocalPath, SupportsSweep, clear_note, put_all
 from unbroken.types import Digest, Epoch, Sequence
 
 _CONFLICTS = 1000
@@ -75,26 +76,7 @@ TEMPORARY_SECONDS = 3600.0
 """While a run is being written, a temporary file may belong to another thread of this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pen:
-    """What it takes to write checkpoints under a claim: handed from one `CheckpointWriter` to the next.
-
-    Only one may have it at a time. `first` is the least number that its next commit may get.
-    """
-
-    claim: fencing.Claim
-    owner: Process
-    first: Sequence
-    document_format: DocumentFormat
-    births: set[Digest]
-    """Birth documents that are kept whether or not a commit names them; shared with who writes them."""
-    suspect: set[str]
-    """Blobs that were found damaged, and are written anew; shared with who finds them."""
-    condemned: set[str] = field(default_factory=set[str])
-    """Packs whose deletion was begun, in this epoch: a store may carry it out later than it says."""
-
-
-class CheckpointWriter(MakesRoom):
+class CheckpointWriter:
     """Writes and retains checkpoints of one run, as long as no later epoch was claimed.
 
     `open` one whenever another has had the pen: what that one has written or deleted is found out there.
@@ -115,11 +97,11 @@ class CheckpointWriter(MakesRoom):
     ) -> None:
         self.job = job
         self.epoch = pen.claim.epoch
-        self._store = store
+        self.store = store
         self._coordinator = coordinator
-        self._index = index
+        self.index = index
         self._pen = pen
-        self._claim = pen.claim
+        self.claim = pen.claim
         self._next = pen.first
         self._compression = compression
         self._clock = clock
@@ -130,7 +112,7 @@ class CheckpointWriter(MakesRoom):
         """By the digest of its manifest, what each commit that counts needs, as far as it was looked at."""
         self._elsewhere: dict[Digest, Written] = {}
         """Commits of which other ranks have written chunk lists that were not read yet."""
-        self._saved_bytes = 0
+        self.saved_bytes = 0
         """Of the last save, in packs."""
         self._held = Needed()
         """All blobs that a save may build on: those that they need, but for what is set aside."""
@@ -138,6 +120,7 @@ class CheckpointWriter(MakesRoom):
         self._starts: dict[Epoch, Sequence] = {}
         self._pid = os.getpid()
         self._saves = SaveLog(store, pen.claim, index)
+        self.room = Room(self)
         self.in_doubt = False
         """Whether the commit record of a save that failed may still appear."""
 
@@ -178,13 +161,18 @@ class CheckpointWriter(MakesRoom):
         return writer
 
     @property
+    def size(self) -> int:
+        """How many ranks write each checkpoint."""
+        return 1 if self._coordinator is None else self._coordinator.size
+
+    @property
     def pen(self) -> Pen:
         """What the next one needs to go on from here."""
         return replace(self._pen, first=self._next)
 
     def commits(self) -> list[Commit]:
         """Return the commits that count, newest first."""
-        return list(self._read_log().commits)
+        return list(self.log().commits)
 
     def pinned(self) -> dict[Sequence, str]:
         """Return the commits that somebody holds on to, with a reason. Pins whose time is over are deleted.
@@ -194,8 +182,8 @@ class CheckpointWriter(MakesRoom):
         """
         self._check_process()
         now = self._clock()
-        pins.sweep(self._store, now=now, claim=self._claim)
-        return {**dict.fromkeys(self._aside, aside.REASON), **pins.pinned(self._store, now=now)}
+        pins.sweep(self.store, now=now, claim=self.claim)
+        return {**dict.fromkeys(self._aside, aside.REASON), **pins.pinned(self.store, now=now)}
 
     def aside(self) -> frozenset[Sequence]:
         """Return the commits that are kept and not counted, until a person prunes the run."""
@@ -213,8 +201,21 @@ class CheckpointWriter(MakesRoom):
             AmbiguousCommit: the store cannot say whether the commit exists.
             RankMissing, ReplicasDiffer: of several ranks some were late, or hold something else.
         """
-        with self._encoders(snapshot) as (encoders, stored):
-            return self.write_parts(encoders, self._complete(meta, snapshot), stored)
+        with self._encoders(snapshot) as (parts, stored):
+            return self.write_parts(parts, self._complete(meta, snapshot), stored)
+
+    def rehearse(self, snapshot: Snapshot, meta: Meta) -> Iterator[Content]:
+        """Carry `write` out but for the writing, and yield what it would put; of several ranks, as far as this one's part."""
+        meta = self._complete(meta, snapshot)
+        attempt, written = Attempt(self.order(meta)), Written()
+        with self._encoders(snapshot) as (parts, _):
+            for _, data in self._parts(attempt, parts, written):
+                yield data
+            if (
+                self._coordinator is None
+            ):  # else the rest cannot be told before the others have said what they have
+                for _, data in self._closing(attempt, meta, written, (), sign=False):
+                    yield data
 
     def order(self, meta: Meta) -> SaveOrder:
         """Name the place of a checkpoint of which several processes write parts (`PartWriter`).
@@ -267,10 +268,10 @@ class CheckpointWriter(MakesRoom):
         # The checkpoint exists now. Both that follow are hints which nobody trusts: to report the save
         # as failed because of them would be wrong, and what is wrong shows at the next save.
         with suppress(StoreError, Fenced):
-            fencing.check(self._store, self._claim)
-            self._store.put(layout.LATEST, f"{commit.directory}\n".encode())
-            fencing.check(self._store, self._claim)
-            clear_note(self._store, layout.PENDING)
+            fencing.check(self.store, self.claim)
+            self.store.put(layout.LATEST, f"{commit.directory}\n".encode())
+            fencing.check(self.store, self.claim)
+            clear_note(self.store, layout.PENDING)
         return commit
 
     def record(self, plan: RetentionPlan, *, durable: float | None) -> str:
@@ -285,8 +286,8 @@ class CheckpointWriter(MakesRoom):
         self._check_process()
         dropped = {commit.sequence for commit in plan.dropped}
         collected = self._collect(dropped, keep_last=plan.keep_last)
-        self._compact(collected, compaction.after_a_save(self._saved_bytes))
-        self.reserve()
+        self._compact(collected, compaction.after_a_save(self.saved_bytes))
+        self.room.reserve()
         return collected
 
     def prune(self, plan: RetentionPlan | None = None) -> tuple[collect.GcPlan, Compacted]:
@@ -297,7 +298,7 @@ class CheckpointWriter(MakesRoom):
             self._saves.warn(self.commits(), going=plan.dropped)
         collected = self._collect(dropped, keep_last=plan.keep_last if plan else None)
         compacted = self._compact(collected, compaction.WHOLE)
-        self.reserve()
+        self.room.reserve()
         return collected, compacted
 
     def sweep(self, *, temporary_seconds: float = TEMPORARY_SECONDS) -> collect.GcPlan:
@@ -307,9 +308,9 @@ class CheckpointWriter(MakesRoom):
         """
         self._check_process()
         swept = self._collect(frozenset(), keep_last=None)
-        if isinstance(self._store, SupportsSweep):
-            fencing.check(self._store, self._claim)
-            self._store.sweep(older_than=temporary_seconds)
+        if isinstance(self.store, SupportsSweep):
+            fencing.check(self.store, self.claim)
+            self.store.sweep(older_than=temporary_seconds)
         return swept
 
     def chunks(self, base: Base) -> ChunkList:
@@ -329,18 +330,18 @@ class CheckpointWriter(MakesRoom):
         *,
         sign: bool,
     ) -> Commit:
-        fencing.check(self._store, self._claim)
+        fencing.check(self.store, self.claim)
         written = Written()
         others: list[RankRecord] = []
         if attempt.coordinator is not None:
             attempt.coordinator.order(attempt.order)
             # Durable before the others are asked: where one differs, it compares itself with these.
-            put_all(self._store, self._parts(attempt, parts, written))
+            put_all(self.store, self._parts(attempt, parts, written))
             others = attempt.coordinator.collect({part.entry.component: part for part in written.parts})
-            put_all(self._store, self._closing(attempt, meta, written, others, sign=sign))
+            put_all(self.store, self._closing(attempt, meta, written, others, sign=sign))
         else:
             put_all(
-                self._store,
+                self.store,
                 chain(
                     self._parts(attempt, parts, written),
                     self._closing(attempt, meta, written, others, sign=sign),
@@ -363,9 +364,9 @@ class CheckpointWriter(MakesRoom):
         commit = self._commit(attempt, commit)
         self._saves.saved(commit, written.meta)
         for index in written.indexes:
-            self._index.add(index)
-        self._saved_bytes = sum(map(pack_bytes, written.indexes))
-        self._index.suspect.difference_update(stored)  # those were written anew
+            self.index.add(index)
+        self.saved_bytes = sum(map(pack_bytes, written.indexes))
+        self.index.suspect.difference_update(stored)  # those were written anew
         if written.elsewhere:
             self._elsewhere[commit.manifest_digest] = written
         else:
@@ -443,23 +444,23 @@ class CheckpointWriter(MakesRoom):
 
     def must_write(self, digest: Digest) -> bool:
         """Whether a save must write this blob: it lies nowhere where it is sure to stay, or is damaged."""
-        if digest in self._index.suspect:
+        if digest in self.index.suspect:
             return True
-        packs = {place.pack for place in self._index.places(digest)} - self._index.condemned
+        packs = {place.pack for place in self.index.places(digest)} - self.index.condemned
         if any(names.epoch_of(pack) == self.epoch for pack in packs):
             return False
         return not packs or digest not in self._held
 
     def _commit(self, attempt: Attempt, commit: Commit) -> Commit:
         for _ in range(_CONFLICTS):
-            fencing.check(self._store, self._claim)
+            fencing.check(self.store, self.claim)
             commit = msgspec.structs.replace(commit, sequence=self._next)
             self._next = Sequence(self._next + 1)
             attempt.in_doubt = True
             if self._publish(attempt, layout.commit(commit.sequence), seal(commit)):
                 # Before anybody is told: who claimed the run while the record was being written may
                 # not have seen it, and will then not count it.
-                fencing.check(self._store, self._claim)
+                fencing.check(self.store, self.claim)
                 return commit
             attempt.in_doubt = False
         raise CommitConflict(
@@ -471,10 +472,10 @@ class CheckpointWriter(MakesRoom):
     def _publish(self, attempt: Attempt, key: str, data: bytes) -> bool:
         """Write the commit record; return whether this number is ours."""
         try:
-            return fencing.create_only(self._store, key, data)
+            return fencing.create_only(self.store, key, data)
         except StoreError as error:
             try:
-                self._store.size(key)
+                self.store.size(key)
             except ObjectMissing:
                 # Nothing is there. A store that is full or denies us will also not write it later.
                 attempt.in_doubt = not isinstance(error, (StoreFull, StoreDenied))
@@ -493,7 +494,7 @@ class CheckpointWriter(MakesRoom):
             return error
         if isinstance(error, (StoreError, AmbiguousCommit)):
             try:
-                fencing.check(self._store, self._claim)
+                fencing.check(self.store, self.claim)
             except Fenced as fenced:
                 return fenced
             except StoreError:
@@ -502,21 +503,21 @@ class CheckpointWriter(MakesRoom):
 
     def _discard(self, attempt: Attempt, *, delete: bool) -> None:
         """Remove what a failed save has written, so that a full disk is not kept full by it."""
-        self._index.condemn(attempt.packs)
+        self.index.condemn(attempt.packs)
         if attempt.in_doubt or not delete:
             return  # the commit may exist, or the run is another's; the next sweep will know
         for key in reversed(attempt.written):
             try:
-                fencing.check(self._store, self._claim)
-                self._store.delete(key)
+                fencing.check(self.store, self.claim)
+                self.store.delete(key)
             except (StoreError, Fenced):
                 # The save's own error is on its way to the caller and says more; the next sweep of
                 # this or of a later process takes what is left.
                 return
 
     def _collect(self, dropped: Collection[Sequence], *, keep_last: int | None) -> collect.GcPlan:
-        log = self._read_log()
-        inventory = collect.take_inventory(self._store, log, self._index, self._references_of)
+        log = self.log()
+        inventory = collect.take_inventory(self.store, log, self.index, self.references_of)
         plan = collect.plan_gc(
             inventory, epoch=self.epoch, drop=dropped, keep_last=keep_last, births=self._pen.births
         )
@@ -531,42 +532,55 @@ class CheckpointWriter(MakesRoom):
         relied = (found for digest, found in self._references.items() if digest not in apart)
         self._held = plan.needed if plan.needed is not None and not apart else all_blobs(relied)
         self._lists.keep({c.name for found in self._references.values() for c in found.lists})
-        self._index.condemn(_packs_of(plan.packs))
+        self.index.condemn(_packs_of(plan.packs))
         if plan.low_water is not None:
             self._next = max(self._next, plan.low_water)
         # Twice does no harm. A disk without a free byte takes the low-water mark in the place of the ballast.
-        ballast.spending(self._store, lambda: collect.execute(self._store, plan, claim=self._claim))
-        self._index.refresh()
+        ballast.spending(self.store, lambda: collect.execute(self.store, plan, claim=self.claim))
+        self.index.refresh()
         return plan
 
     def _compact(self, collected: collect.GcPlan, effort: compaction.Effort) -> Compacted:
         if collected.needed is None:
             return Compacted()  # what cannot be read may need anything
         return compaction.compact(
-            self._index, collected.needed.blobs, effort, claim=self._claim, token=self._token
+            self.index, collected.needed.blobs, effort, claim=self.claim, token=self._token
         )
 
-    def _references_of(self, commit: Commit) -> References:
+    def references_of(self, commit: Commit) -> References:
+        """Return what a commit needs of the run."""
         known = self._references.get(commit.manifest_digest)
         if known is None and (own := self._elsewhere.pop(commit.manifest_digest, None)) is not None:
             # Not before somebody asks: the ranks need not wait for it.
-            self._index.refresh()
+            self.index.refresh()
             lists = tuple(self._lists.get(name, count) for name, count in own.elsewhere.items())
             known = replace(own.references, lists=(*own.references.lists, *lists))
             self._references[commit.manifest_digest] = known
         if known is None:
-            reader = Reader(self._store, self._index, commit)
+            reader = Reader(self.store, self.index, commit)
             apart = commit.sequence in self._aside
             known = reader.readable(self._lists) if apart else reader.references(self._lists)
             self._references[commit.manifest_digest] = known
         return known
 
-    def _read_log(self) -> CommitLog:
-        return read_log(self._store, starts=self._starts)
+    def log(self) -> CommitLog:
+        """Read which commits count."""
+        return read_log(self.store, starts=self._starts)
 
-    @property
-    def _document_format(self) -> DocumentFormat:
-        return self._pen.document_format
+    def _encoders(
+        self, snapshot: Snapshot
+    ) -> AbstractContextManager[tuple[list[ComponentEncoder], set[Digest]]]:
+        if self._coordinator is not None:
+            # Facts are taken before: rank 0 states its own as the others do.
+            snapshot = labelled(snapshot, 0, replicated=self._coordinator.replicated)
+        return encoders(
+            snapshot,
+            self.must_write,
+            fmt=self._pen.document_format,
+            lists=self._lists,
+            compression=self._compression,
+            on_disk=isinstance(self.store, SupportsLocalPath),
+        )
 
     def _complete(self, meta: Meta, snapshot: Snapshot) -> Meta:
         return completed(meta, snapshot, job=self.job, owner=self._pen.owner, now=self._clock())

@@ -12,9 +12,9 @@ from unbroken.engine.keeping import Keeping
 from unbroken.engine.saving import Order
 from unbroken.format.meta import Meta
 from unbroken.repo.fencing import Claim
+from unbroken.repo.pen import Pen
 from unbroken.repo.process import current
 from unbroken.repo.retention import Best
-from unbroken.repo.writer import Pen
 from unbroken.state.nodes import Array, Dict
 from unbroken.state.shared import SharedMemory
 from unbroken.state.snapshot import Base, Blob, Bytes, Component, Rows, Snapshot

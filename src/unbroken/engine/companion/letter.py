@@ -26,7 +26,7 @@ from unbroken.format import document
 from unbroken.format import meta as metas
 from unbroken.format.buffers import Buffer
 from unbroken.format.compression import Compression
-from unbroken.repo.writer import Pen
+from unbroken.repo.pen import Pen
 from unbroken.state.shared import SharedMemory, read_shared
 from unbroken.state.snapshot import Base, Blob, Bytes, Component, Rows, Snapshot
 

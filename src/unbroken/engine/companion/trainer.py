@@ -19,8 +19,8 @@ from unbroken.engine.companion.letter import Draft, Work
 from unbroken.engine.companion.post import Post
 from unbroken.engine.saving import Committed, Outcome
 from unbroken.errors import ConfigError, InternalError, SaveFailed
+from unbroken.repo.pen import Pen
 from unbroken.repo.process import Process, identify
-from unbroken.repo.writer import Pen
 from unbroken.state.shared import SharedMemory, read_shared
 from unbroken.state.snapshot import Snapshot
 

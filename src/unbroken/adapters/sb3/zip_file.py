@@ -1,9 +1,8 @@
 """SB3's own `.zip`: what `model.save()` would have written at the point at which a checkpoint was taken.
 
 SB3 keeps the attributes of a model as pickles, and a checkpoint holds none: each is built from the checkpoint's plain
-words. Classes are known by name, those of Stable-Baselines3, sb3-contrib, torch's layers and optimizers, Gymnasium's
-spaces, and the scalar types of NumPy; RL Zoo's one schedule is imported where a model has it. Nothing else is looked up,
-and no code of the user's is imported. A schedule that is a function stands in the script only: its last value takes its
+words. `zip_guard.py` knows which classes a file may name and what may stand in it; RL Zoo's one schedule is imported
+where a model has it. Nothing else is looked up, and no code of the user's is imported. A schedule that is a function stands in the script only: its last value takes its
 place, and it is named.
 
 Not promised: attributes that the script has added to the model and that cannot be built. They are left out by name.
@@ -19,6 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.adapters.sb3.policy import training_policy
+from unbroken.adapters.sb3.zip_guard import (
+    OF_THE_ZOO,
+    PACKAGES,
+    SCHEDULES,
+    algorithm_of,
+    class_of,
+    load_module_of,
+    misfits,
+)
 from unbroken.errors import ConfigError, installing
 from unbroken.state import graft
 from unbroken.state.nodes import (
@@ -37,24 +45,12 @@ from unbroken.state.nodes import (
 from unbroken.state.places import index, visit
 from unbroken.state.snapshot import Snapshot
 
-PACKAGES = ("stable_baselines3", "sb3_contrib")
-SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "delta_std_schedule")
-"""Attributes of SB3's algorithms that may be functions of the script."""
-_MODULES = tuple(f"{package}." for package in PACKAGES)
-_CLASSES = (
-    *_MODULES,
-    "torch.nn.modules.",
-    "torch.optim.",
-    "gymnasium.spaces.",
-)
-"""Whose classes a file may name, beside the scalar types of NumPy."""
 _UTILS = "stable_baselines3.common.utils"
-_OF_THE_ZOO = "rl_zoo3.utils:SimpleLinearSchedule"
-"""What RL Zoo's `lin_0.001` becomes; like SB3's own schedules it is a number and nothing of the user's."""
 _ROOT, _KNOWN = "<zip>", "<known>"
 _ALGORITHM = {"policy", "policy_class", "num_timesteps", "observation_space"}
 """What every algorithm of SB3 holds: one of the user's own class too, which is then told by its name."""
 _SAVE = "Call model.save() in the script: started again, it has the state of the newest checkpoint."
+_OTHERS = "Write what other programs can use of it, with --to neutral."
 _OF_A_START = ("start_time", "tensorboard_log")
 """Attributes that SB3 keeps and a checkpoint does not: they belong to each start."""
 
@@ -103,7 +99,7 @@ def place_of_model(saved: Snapshot) -> str:
     if len(found) != 1:
         raise ConfigError(
             f"The checkpoint holds {'several models' if found else 'no model'} of Stable-Baselines3.",
-            hint="Write what other programs can use of it, with --to neutral.",
+            hint=_OTHERS,
         )
     return found[0]
 
@@ -127,8 +123,8 @@ def read_model(saved: Snapshot, place: str, last: Mapping[str, float]) -> Model:
     own, replaced = _schedules(saved, entries, last)
     entries = {name: value for name, value in entries.items() if name not in own}
     found, problems = _built(saved, component.name, entries)
+    needed = _names_of(type(blank))
     if problems:
-        needed = _names_of(type(blank))
         for name, detail in problems.items():
             if name in needed:
                 raise ConfigError(
@@ -138,9 +134,16 @@ def read_model(saved: Snapshot, place: str, last: Mapping[str, float]) -> Model:
         found, _ = _built(saved, component.name, entries)
     # What a checkpoint does not hold is as the class has it: SB3's load begins with the same.
     defaults = {name: value for name, value in vars(blank).items() if name not in excluded}
+    data = {**defaults, **found, **own}
+    # Before anything is written: SB3 calls what it loads.
+    for name, detail in misfits(type(blank), data, defaults).items():
+        if name in needed or name in defaults:
+            raise ConfigError(f"The checkpoint is of no {_called(type(blank))}: {detail}", hint=_OTHERS)
+        del data[name]
+        problems[name] = detail
     return Model(
         _called(type(blank)),
-        {**defaults, **found, **own},
+        data,
         tuple(states),
         tuple(variables),
         replaced,
@@ -149,10 +152,18 @@ def read_model(saved: Snapshot, place: str, last: Mapping[str, float]) -> Model:
 
 
 def write(path: Path, model: Model, states: Mapping[str, Any], variables: Mapping[str, Any]) -> None:
-    """Write the file with these `state_dict`s and tensors."""
+    """Write the file with these `state_dict`s and tensors.
+
+    Raises:
+        ConfigError: an attribute leads back to itself, which SB3 does not write.
+    """
     from stable_baselines3.common.save_util import save_to_zip_file
 
-    save_to_zip_file(path, data=model.data, params=dict(states), pytorch_variables=dict(variables))
+    try:
+        with path.open("wb") as file:  # SB3 leaves its own open where it fails
+            save_to_zip_file(file, data=model.data, params=dict(states), pytorch_variables=dict(variables))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"SB3 cannot write this model: {error}.", hint=_OTHERS) from error
 
 
 def _blank(node: Object) -> Any:
@@ -170,34 +181,12 @@ def _blank(node: Object) -> Any:
             raise ConfigError(
                 f"SB3's .zip of this model needs {name}, which is not installed.", hint=installing(name)
             ) from error
-    from stable_baselines3.common.base_class import BaseAlgorithm
-
-    cls = _class(node.c)
-    if cls is None or not issubclass(cls, BaseAlgorithm):
-        raise ConfigError(f"The {package} that is installed has no {node.c}.", hint="Install a newer one.")
-    policies: dict[str, Any] = vars(cls).get("policy_aliases") or cls.policy_aliases
-    make: Any = cls
-    return make(next(iter(policies)), None, device="cpu", _init_setup_model=False)
-
-
-def _class(name: str) -> type | None:
-    """Return the class of this name if a file may name it, and it is there. Only SB3's own modules are imported."""
-    module, _, qualname = name.partition(":")
-    if module.startswith(_MODULES) and module not in sys.modules:
-        try:
-            import_module(module)
-        except ImportError:
-            return None
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    if not isinstance(found, type):
-        return None
-    if module == "numpy":  # the dtype of a noise
-        from numpy import generic
-
-        return found if issubclass(found, generic) else None
-    return found if f"{module}.".startswith(_CLASSES) else None
+    make: Any = algorithm_of(node.c)
+    if make is None:
+        raise ConfigError(
+            f"The {package} that is installed has no algorithm {node.c[:100]}.", hint="Install a newer one."
+        )
+    return make(next(iter(make.policy_aliases)), None, device="cpu", _init_setup_model=False)
 
 
 def _called(cls: type) -> str:
@@ -272,9 +261,9 @@ def _of_sb3(value: Any) -> Any:
     """Return the schedule for a function that SB3 has made from numbers, which are its closure, or RL Zoo's."""
     from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
-    if isinstance(value, Object) and value.c == _OF_THE_ZOO:
+    if isinstance(value, Object) and value.c == OF_THE_ZOO:
         initial = value.a.get("initial_value")
-        module, _, name = _OF_THE_ZOO.partition(":")
+        module, _, name = OF_THE_ZOO.partition(":")
         try:
             return getattr(import_module(module), name)(initial) if isinstance(initial, float) else None
         except (ImportError, AttributeError):
@@ -325,14 +314,16 @@ def _known(saved: Snapshot) -> list[type]:
 
     Objects of those of SB3's are built, for which their modules have to be there.
     """
-    names = {
-        node.q if isinstance(node, Class) else node.c
+    nodes = [
+        node
         for component in saved.components.values()
         for root, value in component.roots.items()
         for _, node in visit(root, value)
-        if isinstance(node, (Class, Object))
-    }
-    return [cls for cls in map(_class, sorted(names)) if cls is not None]
+    ]
+    for name in sorted({node.c for node in nodes if isinstance(node, Object)}):
+        load_module_of(name)
+    names = sorted({node.q for node in nodes if isinstance(node, Class)})
+    return [cls for cls in map(class_of, names) if cls is not None]
 
 
 def _problems(plan: graft.Graft) -> Iterator[str]:

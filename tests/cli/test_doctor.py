@@ -465,4 +465,5 @@ def test_older_checkpoints_that_are_not_needed_read_like_no_fault(root: Path) ->
         line for line in unbroken("doctor", root, cwd=root).out.splitlines() if "last process" in line
     )
     assert ".;" not in ended
+    assert ended.startswith("last process: checkpoint damaged: ")
     assert "is gone without closing the run (soft); damaged: " in ended

@@ -80,8 +80,10 @@ def _ended(found: Diagnosis) -> str:
     fault = found.fault
     if fault.kind is FaultKind.NONE:
         return fault.detail or "there was none"
-    if fault.is_alive or not fault.detail:
-        return fault.detail or ended(fault.kind.value)
+    if fault.detail and (fault.is_alive or fault.kind is FaultKind.CLEAN):
+        return fault.detail  # which says it all
+    if not fault.detail:
+        return ended(fault.kind.value)
     return f"{ended(fault.kind.value)}: {fault.detail}"
 
 

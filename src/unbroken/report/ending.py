@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from unbroken.engine.faults import FaultKind
 
 _ENDED: Mapping[str, str] = {
-    FaultKind.CLEAN.value: "closed in order",
+    FaultKind.CLEAN.value: "closed the run",
     FaultKind.SOFT.value: "killed or crashed",
     FaultKind.HARD.value: "host restarted, or another one",
     FaultKind.DATA.value: "checkpoint damaged",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import subprocess
 import sys
@@ -347,11 +348,13 @@ class Notes:
 def test_what_the_script_has_added_is_kept_if_it_is_plain(tmp_path: Path) -> None:
     model: Any = trainings.ppo()
     model.tag, model.notes = ("plain", {"a": 1}), Notes()
+    model.made = types.SimpleNamespace(at=datetime.date(2026, 1, 2), kind=torch.nn.ReLU, rate=np.float32(0.5))
     training = Training(tmp_path, model, 64, 40)
     own, exported = (load_from_zip_file(file, device="cpu")[0] for file in training.files(0))
     assert own is not None
     assert exported is not None
     assert exported["tag"] == own["tag"]
+    assert same(exported["made"], own["made"])
     assert own.keys() - exported.keys() == {"notes"}
     left = {one["what"]: one["why"] for one in training.export().json["left"]}
     assert "Notes" in left["notes"]

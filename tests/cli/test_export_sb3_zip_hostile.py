@@ -171,6 +171,8 @@ def test_what_sb3_does_not_need_is_left_out(tmp_path: Path) -> None:
             hint=BY_WAY_OF_A_MODULE,
             logs=Object(c="stable_baselines3.common.logger:CSVOutputFormat", a={"keys": List(v=[])}),
             set_parameters=RELU,
+            tensorboard_log=str(harm),
+            start_time="now",
             plain=Dict(v={"text": "mine"}),
         ),
     )
@@ -182,6 +184,7 @@ def test_what_sb3_does_not_need_is_left_out(tmp_path: Path) -> None:
     assert data is not None
     assert data["plain"] == {"text": "mine"}
     assert not out & data.keys()
+    assert [data["tensorboard_log"], data["start_time"]] == [None, 0.0]
     assert PPO.load(tmp_path / "model.zip", device="cpu").num_timesteps == data["num_timesteps"]
     assert not harm.exists()
 

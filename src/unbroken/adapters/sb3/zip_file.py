@@ -119,7 +119,8 @@ def read_model(saved: Snapshot, place: str, last: Mapping[str, float]) -> Model:
         blank.ent_coef_optimizer = None if node.a["ent_coef_optimizer"] is None else object()
     states, variables = blank._get_torch_save_params()
     excluded = {*blank._excluded_save_params(), *(name.partition(".")[0] for name in (*states, *variables))}
-    entries = {name: value for name, value in node.a.items() if name not in excluded}
+    # Where a run logs is not for a checkpoint to say, and none that was captured does.
+    entries = {name: value for name, value in node.a.items() if name not in {*excluded, *_OF_A_START}}
     own, replaced = _schedules(saved, entries, last)
     entries = {name: value for name, value in entries.items() if name not in own}
     found, problems = _built(saved, component.name, entries)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pickle import PickleBuffer
+from types import SimpleNamespace
 from typing import Any
 
 from unbroken.state.nodes import class_name
@@ -42,7 +43,7 @@ _PLAIN = frozenset(
 """Modules whose objects hold nothing but values."""
 _BUILTINS = frozenset({
     type(None), bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range,
-    type(...), type(NotImplemented), object, PickleBuffer,
+    type(...), type(NotImplemented), object, PickleBuffer, SimpleNamespace,
 })  # fmt: skip
 """What else does: iterators and methods, which call something, are not among them."""
 _TENSORS = frozenset({"torch", "torch.storage", "torch.nn.parameter"})

@@ -47,7 +47,7 @@ _BUILTINS = frozenset({
 })  # fmt: skip
 """What else does: iterators and methods, which call something, are not among them."""
 _TENSORS = frozenset({"torch", "torch.storage", "torch.nn.parameter"})
-_MAKERS = frozenset({"builtins", "copyreg", "_codecs", "numpy", "torch", "collections"})
+_MAKERS = frozenset({"builtins", "copyreg", "cloudpickle", "_codecs", "numpy", "torch", "collections"})
 """Packages whose functions stand in pickles of the above. No document leads to one of them."""
 _OF_THE_FILE = (":serialized:", ":type:")
 """What SB3's file has beside the entries of a dict. Its `load` opens the first as a pickle."""

@@ -182,7 +182,7 @@ def test_a_writer_remembers_only_the_commits_that_are_there(repository: Reposito
         for step in range(30):
             writer.write(snapshot(noise(5000, step), step=step), meta(step))
             writer.retain(plan_retention(repository.commits(), keep_last=2))
-            sizes.append(len(pickle.dumps((books._references, books._index.packs, books._index.condemned))))
+            sizes.append(len(pickle.dumps((books._references, books.index.packs, books.index.condemned))))
     assert max(sizes[3:]) < sizes[2] + 100, "a record of one commit is larger"
 
 

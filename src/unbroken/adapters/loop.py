@@ -164,7 +164,7 @@ class Run:
         the middle of it, make one loop of both: `for step in run.steps(outer * inner)` and
         `divmod(step, inner)`.
 
-        Raises (from the first iteration on): StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
+        Raises (from the first iteration on): ConfigError, StateMismatch, NoUsableCheckpoint, Untrusted, RunBusy,
         RestoreFailed, SaveFailed; see `unbroken.errors`. Whoever catches SaveFailed may go on with the same
         iterator: it repeats what has failed, and leaves out no step.
         """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,3 +31,16 @@ def engines_left_open_hear_nothing_more() -> Iterator[None]:
 
     for listener in list(signals._handlers._listeners):
         signals.forget(listener)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def event_files_are_read_as_they_were_written() -> None:
+    """Let the numbers that TensorBoard's writers of one process give their files have equally many digits.
+
+    Files of one second are read in the order of their names, where 10 comes before 9.
+    """
+    try:
+        writers: Any = importlib.import_module("tensorboard.summary.writer.event_file_writer")
+    except ImportError:
+        return
+    writers._global_uid = writers.AtomicCounter(1_000_000)

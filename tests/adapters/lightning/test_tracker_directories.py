@@ -103,6 +103,22 @@ def test_a_directory_that_the_script_names_is_the_one(tmp_path: Path) -> None:
     assert shown(tmp_path / "board" / "b")["each"] == list(range(4, 2 * BATCHES))
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["board first", "table first"])
+def test_loggers_of_one_name_go_back_each_to_its_own(tmp_path: Path, order: int) -> None:
+    def both() -> list[Any]:
+        return [TensorBoardLogger(tmp_path), CSVLogger(tmp_path)][::order]
+
+    fit(tmp_path / "run", *both(), cut=5)
+    first = names(tmp_path / "lightning_logs")
+    for cut in (7, 9, None):
+        fit(tmp_path / "run", *both(), cut=cut)
+        assert names(tmp_path / "lightning_logs") == first
+    (metrics,) = (tmp_path / "lightning_logs").glob("*/metrics.csv")
+    assert [int(row["step"]) for row in rows(metrics) if row["each"]] == list(range(2 * BATCHES))
+    (events,) = {path.parent for path in (tmp_path / "lightning_logs").glob("*/events.*")}
+    assert shown(events)["each"] == list(range(2 * BATCHES))
+
+
 def test_a_logger_that_writes_elsewhere_now_begins_there(tmp_path: Path) -> None:
     fit(tmp_path / "run", board(tmp_path / "one"), cut=5)
     fit(tmp_path / "run", board(tmp_path / "two"))

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -96,6 +96,14 @@ class Loggers:
                 before = _recorded(settings, self._segment - 1)
                 self._shared = frozenset(str(told.get("path")) for told in before.values())
         self._loggers = named(self._trainer.loggers, known)
+        # Judged before one is moved: loggers of one name begin directories beside each other.
+        kept = {
+            name: logger
+            for name, logger in self._loggers.items()
+            if isinstance(logger, (TensorBoardLogger, CSVLogger))
+        }
+        begun = {os.path.abspath(logger.log_dir) for logger in kept.values()}
+        chosen = {name for name, logger in kept.items() if _is_chosen(logger, begun)}
         for name, logger in self._loggers.items():
             writer: Any = getattr(logger, "_experiment", None)
             if isinstance(logger, TensorBoardLogger) and writer is not None:
@@ -105,7 +113,7 @@ class Loggers:
                 move = file.move
             else:
                 continue
-            if _go_back(logger, known.get(name, {}), move):
+            if name in chosen and _go_back(logger, known.get(name, {}), move):
                 self._moved.add(name)
 
     def directories(self) -> dict[str, dict[str, Any]]:
@@ -300,10 +308,10 @@ def _recorded(settings: Settings, segment: int) -> dict[str, Mapping[str, Any]]:
 
 
 def _go_back(logger: Any, told: Mapping[str, Any], move: Callable[[str], None]) -> bool:
-    """Let a logger write where it did at the first start, unless the script says where, or that is no more there.
-    Return whether it does."""
-    path, begun, version = told.get("path"), os.path.abspath(logger.log_dir), logger.version
-    if not isinstance(path, str) or path == begun or not os.path.isdir(path) or not _is_chosen(logger):
+    """Let a logger of which the script has not said where it writes do so where it did at the first start, unless
+    that is no more there. Return whether it does."""
+    path, own, version = told.get("path"), os.path.abspath(logger.log_dir), logger.version
+    if not isinstance(path, str) or path == own or not os.path.isdir(path):
         return False
     if not would_write_there(logger, told):  # another place, or another name
         return False
@@ -313,18 +321,24 @@ def _go_back(logger: Any, told: Mapping[str, Any], move: Callable[[str], None]) 
     except OSError:
         logger._version = version
         return False
-    _discard(begun)
+    _discard(own)
     return True
 
 
-def _is_chosen(logger: Any) -> bool:
-    """Whether nobody has said a logger's version: it is the one after all others, or the number of a job of SLURM."""
-    version = logger.version
-    if not isinstance(version, int):
+def _is_chosen(logger: Any, begun: Collection[str]) -> bool:
+    """Whether nobody has said a logger's version: it is the one after all others, or the number of a job of SLURM.
+
+    Those beyond it may only be of the other loggers of this start, which have chosen after it: `begun`.
+    """
+    version, root = logger.version, os.path.abspath(logger.root_dir)
+    if not isinstance(version, int) or not os.path.isdir(root):
         return False
-    found = (re.fullmatch(r"version_(\d+)", name) for name in os.listdir(logger.root_dir))
-    others = [int(match[1]) for match in found if match is not None and int(match[1]) != version]
-    return version in (max(others, default=-1) + 1, SLURMEnvironment.job_id())
+    found = (re.fullmatch(r"version_(\d+)", name) for name in os.listdir(root))
+    there = {int(match[1]): os.path.join(root, match[0]) for match in found if match is not None}
+    before = [other for other in there if other < version]
+    beyond = [path for other, path in there.items() if other > version]
+    last = version == max(before, default=-1) + 1 and all(path in begun for path in beyond)
+    return last or version == SLURMEnvironment.job_id()
 
 
 def _reopen(writer: Any, folder: str) -> None:

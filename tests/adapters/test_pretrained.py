@@ -314,7 +314,7 @@ def test_several_models_have_a_directory_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--to", "hf-dir"), "unbroken export RUN --to hf-dir DIR"),
+        (("--to", "hf-dir"), "unbroken export runs --to hf-dir DIR"),
         (("out", "--to", "w.pt"), "Leave out out"),
         (("out", "--to", "hf-dir", "--shard-size", "much"), "no size"),
         (("out", "--to", "hf-dir", "--component", "training_state"), "holds no model"),

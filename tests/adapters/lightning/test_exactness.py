@@ -4,6 +4,7 @@ one part left cold (C). R is U bit for bit; C is not, or the test would prove no
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -106,7 +107,9 @@ def test_a_killed_run_ends_as_the_undisturbed_one(
     assert run(second, "R") == 0, said()
     assert "goes on at step" in said()
     assert " episodes" not in said(), "Lightning counts none, so none are said"
-    assert "approximate" not in said()
+    # Of an iterator inside a generator's frame nobody can say how far it is; here the batch has used all of it.
+    inexact = {"data_loaders"} if "single" in case.options else set[str]()
+    assert set(re.findall(r"; approximate: ([\w, ]+)", said())) == inexact
 
     assert result("R") == result("U")
     assert differences(tmp_path / "U", tmp_path / "R") == []

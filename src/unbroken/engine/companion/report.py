@@ -12,6 +12,9 @@ from unbroken.engine.companion.places import places_as_bytes, places_of_bytes
 from unbroken.errors import InternalError, UnbrokenError
 from unbroken.state.snapshot import Base, Snapshot
 
+Fact: TypeAlias = Union[bool, int, str, list[Union[int, str]]]
+"""What an error of ours carries beside its words."""
+
 
 class CommittedReport(msgspec.Struct, frozen=True, tag="committed"):
     """The snapshot is durable; `saved` is what its blobs are saved as, by component, and `renewed` are blobs
@@ -51,7 +54,7 @@ class FailedReport(msgspec.Struct, frozen=True, tag="failed"):
     kind: str
     message: str
     hint: str
-    facts: dict[str, Union[str, int, list[str]]]
+    facts: dict[str, Fact]
     condemned: list[str]
 
     @classmethod
@@ -59,12 +62,13 @@ class FailedReport(msgspec.Struct, frozen=True, tag="failed"):
         """Take an error apart. Whatever is none of ours is a bug, and becomes our error for that."""
         if not isinstance(error, UnbrokenError):
             error = InternalError(f"Writing failed with {type(error).__name__}: {error}")
-        facts: dict[str, Union[str, int, list[str]]] = {}
+        facts: dict[str, Fact] = {}
         for name, value in cast("dict[str, object]", vars(error)).items():
             if isinstance(value, (str, int)):
                 facts[name] = value
             elif isinstance(value, tuple):
-                facts[name] = [str(item) for item in cast("tuple[object, ...]", value)]
+                items = cast("tuple[object, ...]", value)
+                facts[name] = [item if isinstance(item, (str, int)) else str(item) for item in items]
         del facts["message"], facts["hint"]
         return cls(type(error).__name__, error.message, error.hint, facts, sorted(condemned))
 

@@ -120,7 +120,7 @@ MORE = [
     Case(7, every=3, trainer={"max_epochs": 4}, cold=("schedulers",)),
     Case(13, every=FREELY),
     Case(9, every=FREELY, trainer={"accumulate_grad_batches": 4}, cold=("gradients",)),
-    Case(8, options={"batch_norm": True}, cold=("module/_modules/net",)),
+    Case(8, options={"batch_norm": True}, cold=("module/_modules/net/_modules/3/_buffers",)),
     Case(8, options={"own_sampler": True}, cold=("passes",)),
 ]
 

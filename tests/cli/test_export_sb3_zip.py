@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import gymnasium.envs.registration
+import gymnasium.wrappers.common
 import numpy as np
 import pytest
 
@@ -288,8 +291,15 @@ def test_schedules_of_sb3_are_kept(tmp_path: Path) -> None:
     assert not {"learning_rate", "clip_range"} & {one["what"] for one in training.export().json["left"]}
 
 
-def test_the_schedule_of_the_zoo_is_kept(tmp_path: Path) -> None:
-    zoo = pytest.importorskip("rl_zoo3.utils")
+@pytest.fixture
+def zoo(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """RL Zoo's functions. Its import puts a TimeLimit of its own into Gymnasium, which no other test must see."""
+    for module in (gymnasium.wrappers, gymnasium.wrappers.common, gymnasium.envs.registration):
+        monkeypatch.setattr(module, "TimeLimit", gymnasium.wrappers.TimeLimit, raising=False)
+    return pytest.importorskip("rl_zoo3.utils")
+
+
+def test_the_schedule_of_the_zoo_is_kept(zoo: Any, tmp_path: Path) -> None:
     model = trainings.ppo(learning_rate=zoo.linear_schedule(1e-3), clip_range=zoo.linear_schedule("0.2"))
     training = Training(tmp_path, model, 64, 40)
     for step in (0, 64):

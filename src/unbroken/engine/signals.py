@@ -65,9 +65,9 @@ class _Handlers:
         return frozenset(ours)
 
     def forget(self, listener: Listener, *, linger: float) -> None:
-        numbers = self._listeners.pop(listener, frozenset())
-        if linger:
+        if linger:  # first: a signal may come between any two of these lines
             self._lingers_until = max(self._lingers_until, time.monotonic() + linger)
+        numbers = self._listeners.pop(listener, frozenset())
         wanted = self._tell_workers()
         # A signal that is on its way to this thread is handled here, and not by what is put back.
         signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -99,10 +99,10 @@ def test_a_report_does_not_wait_for_the_disk(
     gate = threading.Event()
     opened: list[bool] = []
 
-    def slowly(*arguments: Any, **named: Any) -> None:
+    def slowly(*arguments: Any, **named: Any) -> Any:
         if threading.current_thread().name == "unbroken-writer" and not opened:
             opened.append(gate.wait(300))
-        carry_out(*arguments, **named)
+        return carry_out(*arguments, **named)
 
     def train(config: dict[str, Any]) -> None:
         run = start(tmp_path, config, every=2, keep_last=1)

@@ -100,7 +100,7 @@ def test_one_of_two_that_hear_nothing_of_each_other_ends_with_a_checkpoint_of_bo
     finish_by_hand(plain, 2)
     with Launch() as launch:
         for rank in range(2):
-            launch.start(root, rank, 2, told=11 if rank else -1, sync_timeout=3.0)
+            launch.start(root, rank, 2, told=11 if rank else -1, sync_timeout=10.0)
         assert launch.end(1).status == PREEMPTED
         left = launch.end(0)
     assert (left.status, left.error["error"]) == (3, "RankMissing" if left.error["ranks"] else "SaveFailed")

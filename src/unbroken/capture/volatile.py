@@ -18,7 +18,8 @@ from typing import Any
 
 from unbroken.engine.changes import within
 from unbroken.state.diff import LeafDifference
-from unbroken.state.nodes import Dict, Object, Value, children, class_name, escape
+from unbroken.state.nodes import Dict, Object, class_name, escape
+from unbroken.state.places import everything
 from unbroken.state.snapshot import Snapshot
 
 
@@ -140,13 +141,7 @@ def volatile_places(snapshot: Snapshot) -> frozenset[str]:
     """Return every place of a state that holds wall-clock time, in worker processes too."""
     found: set[str] = set()
     paths: dict[str, tuple[str, ...]] = {}
-    stack: list[tuple[str, Value]] = [
-        (place, node) for component in snapshot.components.values() for place, node in component.roots.items()
-    ]
-    while stack:
-        at, node = stack.pop()
-        if node is None or isinstance(node, (bool, int, float, str)):
-            continue
+    for at, node in everything(snapshot):
         if isinstance(node, Object):
             if node.c not in paths:
                 paths[node.c] = _paths_of(node.c)
@@ -155,7 +150,6 @@ def volatile_places(snapshot: Snapshot) -> frozenset[str]:
         elif isinstance(node, Dict) and node.v is not None:
             keys = node.v.keys()
             found.update(place for key in keys if _is_entry(place := f"{at}/{escape(key)}", keys))
-        stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
     return frozenset(found)
 
 

@@ -17,7 +17,8 @@ from unbroken.report.table import Cell, Column, Table
 from unbroken.report.tree import leaves
 from unbroken.report.views import viewed
 from unbroken.state.diff import LeafDifference, compare
-from unbroken.state.nodes import Coded, Value, children, escape
+from unbroken.state.nodes import Coded
+from unbroken.state.places import everything
 from unbroken.state.snapshot import Component, Promise, Snapshot
 from unbroken.types import Fidelity, worse
 
@@ -107,19 +108,9 @@ def without_sizes_of_words(found: Iterable[LeafDifference], *snapshots: Snapshot
 
 def _generators(snapshot: Snapshot) -> frozenset[str]:
     """Return the place of every generator in a state, in worker processes too."""
-    found: set[str] = set()
-    stack: list[tuple[str, Value]] = [
-        (place, node) for component in snapshot.components.values() for place, node in component.roots.items()
-    ]
-    while stack:
-        at, node = stack.pop()
-        if node is None or isinstance(node, (bool, int, float, str)):
-            continue
-        if isinstance(node, Coded) and node.k in _GENERATORS:
-            found.add(at)
-        else:
-            stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node))
-    return frozenset(found)
+    return frozenset(
+        at for at, node in everything(snapshot) if isinstance(node, Coded) and node.k in _GENERATORS
+    )
 
 
 def _weights_first(differences: Iterable[LeafDifference], *snapshots: Snapshot) -> tuple[LeafDifference, ...]:

@@ -40,13 +40,24 @@ class Index:
     place_of_number: dict[int, str] = field(default_factory=dict)
 
 
-def visit(place: str, value: Value) -> Iterator[tuple[str, Value]]:
-    """Yield (place, value) for a value and everything below it, scopes not entered."""
+def everything(snapshot: Snapshot) -> Iterator[tuple[str, Value]]:
+    """Yield (place, value) for every node of a snapshot, scopes entered: those of worker processes too."""
+    for component in snapshot.components.values():
+        for root, node in component.roots.items():
+            yield from visit(root, node, scopes=True)
+
+
+def visit(place: str, value: Value, *, scopes: bool = False) -> Iterator[tuple[str, Value]]:
+    """Yield (place, value) for a value and everything below it; `scopes` says whether these are entered."""
     stack: list[tuple[str, Value]] = [(place, value)]
     while stack:
         at, node = stack.pop()
         yield at, node
-        if node is None or isinstance(node, (bool, int, float, str, Scope)):
+        if (
+            node is None
+            or isinstance(node, (bool, int, float, str))
+            or (isinstance(node, Scope) and not scopes)
+        ):
             continue
         stack.extend((f"{at}/{escape(key)}", child) for key, child in children(node) if child is not None)
 

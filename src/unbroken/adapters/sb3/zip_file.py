@@ -2,8 +2,8 @@
 
 SB3 keeps the attributes of a model as pickles, and a checkpoint holds none: each is built from the checkpoint's plain
 words. `zip_guard.py` knows which classes a file may name and what may stand in it; RL Zoo's one schedule is imported
-where a model has it. Nothing else is looked up, and no code of the user's is imported. A schedule that is a function stands in the script only: its last value takes its
-place, and it is named.
+where a model has it. Nothing else is looked up, and no code of the user's is imported. A schedule that is a function
+stands in the script only: its last value takes its place, and it is named.
 
 Not promised: attributes that the script has added to the model and that cannot be built. They are left out by name.
 """

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from unbroken.errors import StoreDenied, StoreUnavailable
@@ -73,3 +75,11 @@ def test_one_attempt_says_nothing_of_attempts() -> None:
     line = Line(1)
     with pytest.raises(StoreUnavailable, match=r"^No answer\. Try again"):
         line.retry(attempts=1).call(line.call)
+
+
+def test_a_store_that_fails_in_passing_changes_nothing_that_a_training_draws() -> None:
+    line = Line(3)
+    before = random.getstate()
+    assert Retry(sleep=line.sleep).call(line.call) == "done"
+    assert len(set(line.pauses)) == 3
+    assert random.getstate() == before

@@ -15,6 +15,9 @@ from unbroken.errors import StoreUnavailable
 
 T = TypeVar("T")
 
+_draw = random.SystemRandom().random
+"""Not from the generator of the process: a save whose store fails in passing must not change what a training draws."""
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -29,7 +32,7 @@ class Retry:
     within: float = 25.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    draw: Callable[[], float] = random.random
+    draw: Callable[[], float] = _draw
 
     def call(self, operation: Callable[[], T]) -> T:
         """Return what `operation` returns.

@@ -113,8 +113,11 @@ def free_port(
     Raises:
         ServerMissing: there is none.
     """
+    draw = (
+        random.SystemRandom()
+    )  # the generator of the process belongs to a training, and its seed may be another's too
     for _ in range(1000):
-        port = random.randint(*between)
+        port = draw.randint(*between)
         if port not in taken and is_free(host, port):
             return port
     raise ServerMissing(

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.process_state import left_as_found
+
 # A shell starts its background jobs with SIGINT ignored, and whatever they start ignores it too. Some tests
 # send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,7 +23,14 @@ settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def engines_left_open_hear_nothing_more() -> Iterator[None]:
+def process_is_left_as_it_was_found() -> Iterator[None]:
+    """Let no file find signals, variables or switches of a framework as another one has left them."""
+    with left_as_found():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engines_left_open_hear_nothing_more(process_is_left_as_it_was_found: None) -> Iterator[None]:
     """Keep the signals that a later file sends to this process from engines that this one never closes.
 
     One of them would come to no clean point, and end whatever test runs when its grace is over.

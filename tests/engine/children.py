@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tests.engine.runs import repository
+from tests.process_state import default_signals
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.repo.lock import read_lease
 
@@ -25,13 +26,17 @@ def in_child(training: Callable[[], object]) -> int:
 
 
 def in_children(*trainings: Callable[[], object]) -> list[int]:
-    """Run each in a forked child of its own, all at once; return how they ended."""
+    """Run each in a forked child of its own, all at once, in which signals do what they do in a new process.
+
+    Returns how they ended.
+    """
     children: list[int] = []
     for training in trainings:
         child = os.fork()
         if child == 0:
             status = 70
             try:
+                default_signals()
                 training()
                 status = 0
             except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests

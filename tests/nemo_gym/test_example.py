@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.adapters.rays import apart
-from unbroken.adapters.nemo_gym.launch.record import free_port
+from tests.ports import free_port
 from unbroken.proving.supervisor import descendants, kill
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("undisturbed")
-    training = Training(python, directory / "run", free_port("127.0.0.1", []))
+    training = Training(python, directory / "run", free_port())
     return training, training.finish()
 
 
@@ -113,7 +113,7 @@ def test_killed_in_the_middle_of_episodes_it_ends_as_if_nothing_had_happened(
     twin, summary = undisturbed
     calls = twin.model_calls()
     assert set(calls.values()) == {1}
-    training = Training(python, tmp_path / "killed", free_port("127.0.0.1", []))
+    training = Training(python, tmp_path / "killed", free_port())
     third = len(calls) // 3
     training.kill_when(lambda: training.model_calls().total() > third)
     before = training.model_calls()
@@ -169,7 +169,7 @@ def test_without_what_the_servers_wrote_down_the_policy_is_asked_again(
     python: Path, undisturbed: tuple[Training, dict[str, Any]], tmp_path: Path
 ) -> None:
     calls = undisturbed[0].model_calls()
-    training = Training(python, tmp_path / "cold", free_port("127.0.0.1", []))
+    training = Training(python, tmp_path / "cold", free_port())
     training.kill_when(lambda: training.model_calls().total() > 2 * len(calls) // 3)
     (training.root / "servers").rename(tmp_path / "elsewhere")
     before = training.model_calls()

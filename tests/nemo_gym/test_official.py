@@ -20,8 +20,8 @@ import pytest
 from stack import HERE, PATIENCE, counter
 
 from tests.adapters.rays import apart
+from tests.ports import free_port
 from unbroken.adapters.nemo_gym.launch.locate import install_root
-from unbroken.adapters.nemo_gym.launch.record import free_port
 from unbroken.adapters.nemo_gym.launch.rollouts_file import trim_torn_line
 from unbroken.errors import ConfigError
 from unbroken.proving.supervisor import stat
@@ -64,7 +64,7 @@ class Project:
         else:
             self._without_wrapping()
         self.out = self.home / "out.jsonl"
-        self._head = f"+head_server={{host: 127.0.0.1, port: {free_port('127.0.0.1', [])}}}"
+        self._head = f"+head_server={{host: 127.0.0.1, port: {free_port()}}}"
         rows = [counter(*adds, start=start) for start, adds in enumerate((SHORT, SHORT, LONG, LONG))]
         (self.home / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

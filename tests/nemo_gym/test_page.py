@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from stack import PATIENCE
 
-from unbroken.adapters.nemo_gym.launch.record import free_port
+from tests.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "nemo-gym.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(
@@ -37,7 +37,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.said = ""
-        self._head = free_port("127.0.0.1", [])
+        self._head = free_port()
         self._addresses: dict[str, str] = {}
         self._servers: subprocess.Popen[str] | None = None
         (folder / "bin").mkdir(parents=True)

@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
 @contextmanager
-def left_as_found() -> Iterator[None]:
+def left_as_found() -> Generator[None]:
     """Put back, in the end, what the tests that ran meanwhile have changed of their process."""
     found = [(place, place.read()) for place in _PLACES]
     yield

@@ -32,7 +32,6 @@ PACKAGES = {
 }
 PAIRS = [(wrote, reads) for wrote in PACKAGES for reads in PACKAGES]
 KILLED_AT, SAVED_AT = 35, 20
-NEW_CODE = "learner/rate: a lambda has other code (the new one is used)"
 
 pytestmark = pytest.mark.slow
 
@@ -143,9 +142,8 @@ def test_what_one_python_has_saved_another_goes_on_with(
     # It is equal here; nobody can promise it of any computation, and the start says so by name.
     assert any("python is" in warning for warning in resumed["warnings"]) == (wrote != reads)
     assert (resumed["fidelity"] == ["approximate"]) == (wrote != reads)
-    # Of a schedule nothing but a digest of its code is saved; most Pythons compile it to another one than those before them.
-    changes = [line for line in resumed["changes"] if line.startswith("learner/")]
-    assert changes == [] or (changes == [NEW_CODE] and wrote != reads)
+    # Each Python compiles a schedule to other bytecode: that is not a change that somebody has made.
+    assert [line for line in resumed["changes"] if line.startswith("learner/")] == []
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from unbroken.state.code import may_be_one_code
 from unbroken.state.nodes import (
     Array,
     Bytes,
@@ -74,6 +75,8 @@ class BirthLeaf:
     text: str
     shown: str = ""
     """A shorter form for people; empty if `text` is one."""
+    code: str = ""
+    """The hash of a function's code, compared too."""
     shape: tuple[int, ...] | None = None
     """Of arrays and tensors."""
     same_as: str = ""
@@ -102,7 +105,7 @@ class Change:
     @property
     def untouched(self) -> bool:
         """Whether training left the value as it was at birth: then it is a setting."""
-        return _text(self.saved) == _text(self.birth)
+        return _alike(self.saved, self.birth)
 
     @property
     def kind(self) -> LeafKind:
@@ -117,7 +120,13 @@ class Change:
 
 
 def _text(leaf: BirthLeaf | None) -> str:
-    return "nothing" if leaf is None else leaf.text
+    return "nothing" if leaf is None else f"{leaf.text} {leaf.code}".rstrip()
+
+
+def _alike(a: BirthLeaf | None, b: BirthLeaf | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.text == b.text and may_be_one_code(a.code, b.code)
 
 
 @runtime_checkable
@@ -154,19 +163,19 @@ def find_changes(birth: Snapshot, now: Snapshot, saved: Snapshot) -> list[Change
     places = {*before.leaves, *after.leaves, *_behind_references(before, after)}
     for place in sorted(places, key=lambda p: p.split("/")):
         a, b = before.leaves.get(place), after.leaves.get(place)
-        if a is not None and b is not None and a.text == b.text:
+        if a is not None and b is not None and _alike(a, b):
             continue
         if any(ancestor in whole for ancestor in _ancestors(place)):
             continue
         # References are followed: two objects that are equal are as good as one that is met twice, and
         # a restore makes of both what they were in the checkpoint.
         a, b = before.seen(place), after.seen(place)
-        if _text(a) == _text(b) or ((a is None or b is None) and place.endswith(_BASE)):
+        if _alike(a, b) or ((a is None or b is None) and place.endswith(_BASE)):
             continue
         if a is None or b is None or a.kind != b.kind or a.kind == "structure":
             whole.add(place)
         c = kept.leaves.get(place) or kept.seen(place)
-        if _text(b) == _text(c):
+        if _alike(b, c):
             continue
         component = next(leaf.component for leaf in (b, a) if leaf is not None)
         new = a is None and c is None and _same_object(place.rpartition("/")[0], before, after, kept)
@@ -318,7 +327,8 @@ def _leaf(component: str, node: Value, numbers: dict[int, str]) -> BirthLeaf:
     if isinstance(node, (Float, Int)):
         return BirthLeaf(component, "value", node.v)
     if isinstance(node, (Function, Method, Partial)):
-        return BirthLeaf(component, "callable", _callable(node), shown=_name_of_callable(node))
+        code = node.h if isinstance(node, Function) else ""
+        return BirthLeaf(component, "callable", _callable(node), shown=_name_of_callable(node), code=code)
     if isinstance(node, (Ref, Link)):
         place = numbers.get(node.to, str(node.to)) if isinstance(node, Ref) else node.to
         return BirthLeaf(component, "structure", f"the same as {place}", same_as=place)
@@ -387,7 +397,7 @@ def _name_of_callable(node: Function | Method | Partial) -> str:
 
 def _callable(node: Function | Method | Partial) -> str:
     if isinstance(node, Function):
-        return f"{node.q} {node.h}".rstrip()
+        return node.q
     return f"method {node.n}" if isinstance(node, Method) else "partial"
 
 

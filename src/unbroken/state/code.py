@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import types
 from typing import Any
 
@@ -10,8 +11,20 @@ PARTIAL = "partial "
 """What stands before the name of a function of which the program holds a partial."""
 
 
+_BYTECODE = int.from_bytes(importlib.util.MAGIC_NUMBER[:2], "little")
+
+
 def code_hash(code: types.CodeType) -> str:
-    """Return a short digest of a function's code: same source, same digest, whatever its line numbers."""
+    """Return the number of this Python's bytecode and a digest: same source, same digest, whatever its line numbers."""
+    return f"{_BYTECODE}:{_digest(code)}"
+
+
+def may_be_one_code(a: str, b: str) -> bool:
+    """Return False if two hashes are of different code: True too if what compiled it differs, since nothing tells then."""
+    return a == b or a.partition(":")[0] != b.partition(":")[0]
+
+
+def _digest(code: types.CodeType) -> str:
     form = (code.co_code, code.co_names, code.co_varnames, _constant(code.co_consts))
     return hashlib.blake2b(repr(form).encode(), digest_size=8).hexdigest()
 
@@ -19,7 +32,7 @@ def code_hash(code: types.CodeType) -> str:
 def _constant(value: object) -> object:
     """Return what is the same in every process: the order of a frozenset hangs on the hash seed."""
     if isinstance(value, types.CodeType):
-        return code_hash(value)
+        return _digest(value)
     if isinstance(value, tuple):
         return [_constant(item) for item in value]
     return sorted(map(repr, map(_constant, value))) if isinstance(value, frozenset) else value

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from unbroken.state import dtypes
+from unbroken.state.code import may_be_one_code
 from unbroken.state.memory import same_bytes
 from unbroken.state.nodes import (
     PLAIN,
     Array,
     Bytes,
+    Function,
     Link,
     Node,
     Opaque,
@@ -101,6 +103,8 @@ class _Comparison:
             for name in _FIELDS.get(type(a).__name__, ()):
                 if getattr(a, name) != getattr(b, name):
                     yield self.leaf(place, f"{name} {getattr(a, name)!r}", f"{name} {getattr(b, name)!r}")
+            if isinstance(a, Function) and isinstance(b, Function) and not may_be_one_code(a.h, b.h):
+                yield self.leaf(place, f"h {a.h!r}", f"h {b.h!r}")
         yield from self.below(place, a, b)
 
     def below(self, place: str, a: Any, b: Any) -> Iterator[LeafDifference]:
@@ -155,7 +159,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "ObjectArray": ("s", "rows"),
     "Object": ("c",),
     "Coded": ("k", "c"),
-    "Function": ("q", "h"),
+    "Function": ("q",),
     "Method": ("n",),
     "Class": ("q",),
     "External": ("c",),

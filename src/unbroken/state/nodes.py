@@ -157,7 +157,7 @@ class Coded(Identity, tag="coded", kw_only=True):
 
 
 class Function(Identity, tag="function", kw_only=True):
-    """A function, never rebuilt from the document: `q` name, `h` hash of its code, `cl` closure cells,
+    """A function, never rebuilt from the document: `q` name, `h` what `code_hash` says of its code, `cl` closure cells,
     `a` its own attributes and those of its default arguments that can change."""
 
     q: str

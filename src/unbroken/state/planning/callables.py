@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
+from unbroken.state.code import changing_parts, code_hash, function_name, may_be_one_code, partial_name
 from unbroken.state.nodes import Class, Function, Method, Partial, class_name, same
 from unbroken.state.planning.objects import keep_program_s
 from unbroken.types import MISSING
@@ -38,7 +38,7 @@ def plan_function(graft: Graft, node: Function, twin: object) -> Any:
 
 
 def _closure(graft: Graft, node: Function, twin: types.FunctionType) -> None:
-    if node.h != code_hash(twin.__code__):
+    if not may_be_one_code(node.h, code_hash(twin.__code__)):
         graft.note("changed", f"{node.q} has other code; the program's stays.")
         return
     for name, cell in zip(twin.__code__.co_freevars, twin.__closure__ or (), strict=True):

@@ -136,6 +136,18 @@ def what_was_changed(root: str) -> dict[str, Any]:
     return told
 
 
+def what_was_learned(root: str) -> dict[str, Any]:
+    algo = begin(trainings.ppo(0), root, every=1)
+    losses: list[dict[str, float]] = []
+    for _ in range(3):
+        learner = algo.train()["learners"]["default_policy"]
+        losses.append({name: float(value) for name, value in learner.items() if "loss" in name})
+        algo.callbacks[-1].session._engine.wait()
+    algo.stop()
+    records = [dict(record.metrics) for record in Repository.open(root, "job").saves()]
+    return {"losses": losses, "records": records}
+
+
 def another_number_of_runners(root: str) -> dict[str, Any]:
     train(begin(trainings.ppo(1), root, every=1), 2).stop()
     told: dict[str, Any] = {"refused": refusal(trainings.ppo(2), root)}

@@ -80,6 +80,23 @@ def test_changed_settings_are_used_and_told_and_what_does_not_fit_is_refused(
     assert found["lr"] == 0.01
 
 
+def test_the_losses_and_returns_of_each_iteration_stand_in_the_records_of_its_save(
+    first: Runner, tmp_path: Path
+) -> None:
+    found = told("what_was_learned", first, tmp_path)
+    start, *records = found["records"]
+    assert not any("loss" in name for name in start)
+    losses = [
+        {f"learners/default_policy/{name}": value for name, value in of.items()} for of in found["losses"]
+    ]
+    assert all(
+        {name.rpartition("/")[2] for name in of} >= {"total_loss", "policy_loss", "vf_loss"} for of in losses
+    )
+    assert [{name: value for name, value in of.items() if "loss" in name} for of in records[:3]] == losses
+    assert len({of["learners/default_policy/total_loss"] for of in losses}) == 3
+    assert records[2]["env_runners/episode_return_mean"] > 0
+
+
 def test_errors_are_no_end_and_an_end_is_one(first: Runner, tmp_path: Path) -> None:
     found = told("ends", first, tmp_path)
     assert found["after an error"][1] == "step"

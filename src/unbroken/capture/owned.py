@@ -28,6 +28,7 @@ import numpy as np
 
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.uncovered import GENERATORS, is_program
+from unbroken.state.contents import items_of, members_of
 from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import PLAIN
 from unbroken.state.policy import Policy
@@ -129,10 +130,10 @@ def _is_object(facts: ClassFacts) -> bool:
 def _inside(holder: Any, facts: ClassFacts) -> Iterator[tuple[str, Any, Callable[[Any], None] | None]]:
     kind = facts.kind
     if kind is Kind.DICT:
-        for key, value in list(islice(holder.items(), MOST_OBJECTS)):
+        for key, value in list(islice(items_of(holder), MOST_OBJECTS)):
             yield str(key), value, functools.partial(holder.__setitem__, key)
     elif kind in _CONTAINERS:
-        for i, value in enumerate(islice(holder, MOST_OBJECTS)):
+        for i, value in enumerate(islice(members_of(holder), MOST_OBJECTS)):
             yield str(i), value, None if kind is Kind.TUPLE else functools.partial(holder.__setitem__, i)
     elif kind is Kind.METHOD:
         yield "__self__", holder.__self__, None

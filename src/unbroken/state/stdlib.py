@@ -17,6 +17,7 @@ import numpy as np
 
 from unbroken.errors import NotCapturable
 from unbroken.state import dtypes, holders, iterators
+from unbroken.state.contents import plain_of
 from unbroken.state.nodes import Bytes, Dict, List, Value, class_name
 from unbroken.state.policy import Codec
 from unbroken.types import MISSING
@@ -141,8 +142,7 @@ class SubclassCodec:
     mutable = False
 
     def encode(self, value: Any, walk: Walk) -> Value:
-        base: Any = next(b for b in (int, float, str, bytes) if isinstance(value, b))
-        plain, attributes = walk.child("value", base(value)), walk.attributes(value)
+        plain, attributes = walk.child("value", plain_of(value)), walk.attributes(value)
         return Dict(v={"value": plain, "attributes": Dict(v=attributes)} if attributes else {"value": plain})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
@@ -150,7 +150,7 @@ class SubclassCodec:
             return graft.refuse(f"{cls} needs a value.", twin)
         plain: Any = graft.value("value", payload.v["value"])
         attributes = payload.v.get("attributes")
-        if class_name(type(twin)) == cls and twin == plain and attributes is None:
+        if attributes is None and class_name(type(twin)) == cls and _is_plainly(twin, plain):
             return twin
         found = graft.buildable_class(cls, twin)
         base: Any = type(plain)
@@ -162,6 +162,14 @@ class SubclassCodec:
         if isinstance(attributes, Dict):
             graft.attributes(attributes.v or {}, made)
         return made
+
+
+def _is_plainly(value: Any, plain: object) -> bool:
+    """Whether an object of a derived class is this value, to the sign of a zero, whatever its class calls equal."""
+    if not isinstance(value, (int, float, str, bytes)):
+        return False
+    own = plain_of(value)
+    return type(own) is type(plain) and repr(own) == repr(plain)
 
 
 class NamespaceCodec:

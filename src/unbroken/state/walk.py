@@ -17,7 +17,7 @@ import math
 import pickle
 import struct
 import types
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from unbroken.errors import NotCapturable
 from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
+from unbroken.state.contents import items_of, members_of
 from unbroken.state.living import lost_with
 from unbroken.state.lookup import ClassFacts, Kind, attributes_of, lookup
 from unbroken.state.nodes import (
@@ -337,7 +338,7 @@ class Walk:
                 return packed
         node = List(v=[], c=facts.name if subclass else "")
         self._keep(value, node)
-        node.v = [self.child(str(i), item) for i, item in enumerate(value)]
+        node.v = [self.child(str(i), item) for i, item in enumerate(members_of(value))]
         if subclass:
             node.a = self._attributes(value, facts)
         return node
@@ -354,7 +355,7 @@ class Walk:
         return Packed(t=array.dtype.kind, n=len(value), b=b, data=data)
 
     def _tuple(self, value: tuple[Any, ...], facts: ClassFacts) -> Value:
-        items = [self.child(str(i), item) for i, item in enumerate(value)]
+        items = [self.child(str(i), item) for i, item in enumerate(members_of(value))]
         if type(value) is tuple:
             return Tuple(v=items)
         return Tuple(v=items, c=facts.name, a=self._attributes(value, facts))
@@ -364,7 +365,7 @@ class Walk:
         plain = type(value) in (set, frozenset)
         node = Set(v=[], frozen=frozen, c="" if plain else facts.name)
         self._keep(value, node)
-        node.v = [self.child(str(i), item) for i, item in enumerate(self._sorted(value))]
+        node.v = [self.child(str(i), item) for i, item in enumerate(self._sorted(members_of(value)))]
         if not frozen and len(node.v) > 1:
             self.note(
                 "approximate", "a set: its members come back, the order in which it yields them may not."
@@ -390,22 +391,21 @@ class Walk:
         plain = type(value) is deque
         node = Deque(v=[], m=value.maxlen, c="" if plain else facts.name)
         self._keep(value, node)
-        node.v = [self.child(str(i), item) for i, item in enumerate(value)]
+        node.v = [self.child(str(i), item) for i, item in enumerate(members_of(value))]
         node.a = {} if plain else self._attributes(value, facts)
         return node
 
     def _dict(self, value: dict[Any, Any], facts: ClassFacts) -> Value:
         node = Dict(c="" if type(value) is dict else facts.name)
         self._keep(value, node)
-        factory = getattr(value, "default_factory", None)
-        if factory is not None:
-            node.f = self.child("default_factory", factory)
-        if all(type(key) is str for key in value):
-            node.v = {key: self.child(key, item) for key, item in value.items()}
+        if isinstance(value, defaultdict) and value.default_factory is not None:
+            node.f = self.child("default_factory", value.default_factory)
+        if all(type(key) is str for key, _ in items_of(value)):
+            node.v = {key: self.child(key, item) for key, item in items_of(value)}
         else:
             node.kv = [
                 (self.child(f"#{i}.key", key), self.child(f"#{i}", item))
-                for i, (key, item) in enumerate(value.items())
+                for i, (key, item) in enumerate(items_of(value))
             ]
         if node.c:
             node.a = self._attributes(value, facts)

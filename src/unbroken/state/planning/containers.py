@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from unbroken.errors import CorruptObject
+from unbroken.state.contents import items_of, members_of
 from unbroken.state.nodes import PLAIN, Deque, Dict, List, Packed, Set, Tuple, Value, class_name, same
 from unbroken.state.planning.bindings import plan_bound
 from unbroken.state.planning.objects import plan_attributes
@@ -39,7 +40,7 @@ def _subclass(graft: Graft, name: str, twin: object, default: type) -> Any:
 def plan_list(graft: Graft, node: List, twin: object) -> Any:
     fits = class_name(type(twin)) == node.c if node.c else type(twin) is list
     own = graft.use(node, twin, fits=fits)
-    had = list(own) if own is not MISSING else []
+    had = list(members_of(own)) if own is not MISSING else []
     if own is MISSING:
         cls = _subclass(graft, node.c, twin, list)
         result = graft.bind(node, cls.__new__(cls))
@@ -75,7 +76,8 @@ def plan_packed(graft: Graft, node: Packed, twin: object) -> Any:
 
 
 def plan_tuple(graft: Graft, node: Tuple, twin: object) -> Any:
-    had = list(twin) if isinstance(twin, tuple) and len(twin) == len(node.v) else []
+    had = list(members_of(twin)) if isinstance(twin, tuple) else []
+    had = had if len(had) == len(node.v) else []
     items = plan_items(graft, node.v, had)
     name = node.c or "builtins:tuple"
     if had and class_name(type(twin)) == name and all(map(same, items, had)):
@@ -141,7 +143,7 @@ def plan_deque(graft: Graft, node: Deque, twin: object) -> Any:
     fits = fits and (class_name(type(twin)) == node.c if node.c else type(twin) is deque)
     own = graft.use(node, twin, fits=fits)
     mine = own is not MISSING
-    had = list(own) if mine else []
+    had = list(members_of(own)) if mine else []
     if not mine:
         cls = _subclass(graft, node.c, twin, deque)
         own = graft.bind(node, cls.__new__(cls))
@@ -155,8 +157,8 @@ def plan_deque(graft: Graft, node: Deque, twin: object) -> Any:
 
 
 def _refill_deque(target: deque[Any], items: list[Any]) -> None:
-    target.clear()
-    target.extend(items)
+    deque.clear(target)
+    deque.extend(target, items)
 
 
 _DICTS: dict[str, type] = {
@@ -169,7 +171,7 @@ _DICTS: dict[str, type] = {
 def plan_dict(graft: Graft, node: Dict, twin: object) -> Any:
     fits = isinstance(twin, dict) and class_name(type(twin)) == (node.c or "builtins:dict")
     own = graft.use(node, twin, fits=fits)
-    had: dict[Any, Any] = dict(own) if own is not MISSING else {}
+    had: dict[Any, Any] = dict(items_of(own)) if own is not MISSING else {}
     if own is MISSING:
         cls: Any = _DICTS.get(node.c) or _subclass(graft, node.c, twin, dict)
         result: Any = graft.bind(node, cls.__new__(cls))

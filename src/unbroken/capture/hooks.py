@@ -56,5 +56,5 @@ class Hook:
 
 def keeper_of(value: object, name: str) -> object:
     """Return the recorder whose hook stands at attribute `name` of `value`, or None."""
-    hook = getattr(value, "__dict__", {}).get(name)
+    hook = value.__dict__.get(name) if type(value).__dictoffset__ else None
     return hook.keeper if isinstance(hook, Hook) else None

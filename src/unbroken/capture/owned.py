@@ -28,10 +28,11 @@ import numpy as np
 
 from unbroken.capture.rings import is_buffer
 from unbroken.capture.uncovered import GENERATORS, is_program
-from unbroken.state.contents import items_of, members_of
+from unbroken.state.contents import items_of, members_of, slot_of
 from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import PLAIN
 from unbroken.state.policy import Policy
+from unbroken.types import MISSING
 
 MOST_OBJECTS = 10_000
 _PARTS = (
@@ -149,12 +150,12 @@ def _inside(holder: Any, facts: ClassFacts) -> Iterator[tuple[str, Any, Callable
                 continue
     if kind not in _CONTAINERS and not _is_object(facts):
         return
-    attributes: dict[str, Any] = getattr(holder, "__dict__", {})
+    attributes: dict[str, Any] = holder.__dict__ if type(holder).__dictoffset__ else {}
     for name in sorted(attributes.keys() - facts.skip):
         yield name, attributes[name], functools.partial(attributes.__setitem__, name)
     for name in facts.slots:
-        if hasattr(holder, name) and name not in facts.skip:
-            yield name, getattr(holder, name), functools.partial(object.__setattr__, holder, name)
+        if name not in facts.skip and (held := slot_of(holder, name)) is not MISSING:
+            yield name, held, functools.partial(object.__setattr__, holder, name)
 
 
 def _is_part(key: str, value: object, policy: Policy) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sized
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unbroken.capture.delegate import delegate_of
 from unbroken.capture.generators import GlobalGenerators
@@ -23,6 +23,7 @@ from unbroken.engine import changes
 from unbroken.engine.world import World
 from unbroken.errors import ConfigError
 from unbroken.state import iterators, walk
+from unbroken.state.contents import declared
 from unbroken.state.iterators import is_made_anew
 from unbroken.state.lookup import Kind, lookup
 from unbroken.state.nodes import PLAIN, Object, class_name
@@ -38,7 +39,6 @@ RESERVED = ("vars", "counters", "generators")
 _WEIGHTS = "policy_weights"
 
 
-@runtime_checkable
 class HearsOfCommits(Protocol):
     """A tracked object that wants to know when what was captured of it last is durable."""
 
@@ -168,7 +168,7 @@ class Tracked:
 
             found["env_seeds"] = [seed for env in environments for seed in seeds_of(env)]
         for name, value in self.objects.items():
-            groups = getattr(value, "param_groups", None)
+            groups = declared(value, "param_groups")
             if groups and "learning_rate" not in found:
                 found["learning_rate"] = float(groups[0]["lr"])
             if is_buffer(name, value) and isinstance(value, Sized):
@@ -213,8 +213,8 @@ class TrackedSource(GraftSource):
     def committed(self, snapshot: Snapshot) -> None:
         super().committed(snapshot)
         for value in self.roots.values():
-            if isinstance(value, HearsOfCommits):
-                value.checkpoint_committed()
+            if callable(told := declared(value, "checkpoint_committed")):  # see `HearsOfCommits`
+                told()
 
     def counts(self, saved: Snapshot) -> dict[str, int]:
         """Return the episodes that a saved run has counted."""

@@ -33,6 +33,7 @@ import numpy as np
 
 from unbroken.capture.environments import known
 from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, uses
+from unbroken.state.contents import attributes_in
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
 
@@ -199,7 +200,7 @@ class _Search:
                 self.own[kind] = set()
                 self.queue += [_Code.of(f, place(), self.known, owner=cls) for f in functions_of(cls)]
         if kind in self.own:
-            self.own[kind].update(_attributes(value))
+            self.own[kind].update(attributes_in(value))
 
     def run(self) -> list[Note]:
         while self.queue and len(self._seen) < MOST_FUNCTIONS:
@@ -323,7 +324,7 @@ def _stands_before(part: object) -> Iterator[object]:
                 yield from inner if type(inner) is tuple else (inner,)
             return
     if any("__get__" in _of_class(cls, "__dict__") for cls in _line(type(part))):
-        yield from (inner for inner in _attributes(part).values() if type(inner) in _CALLABLES)
+        yield from (inner for inner in attributes_in(part).values() if type(inner) in _CALLABLES)
 
 
 def _contents(function: types.FunctionType) -> Iterator[object]:
@@ -354,7 +355,7 @@ def is_program(module: object) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "unbroken":
         return False
-    file = _attributes(sys.modules.get(module)).get("__file__")
+    file = attributes_in(sys.modules.get(module)).get("__file__")
     return isinstance(file, str) and not file.startswith(_LIBRARIES) and "site-packages" not in file
 
 
@@ -395,12 +396,3 @@ def _line(cls: type) -> tuple[type, ...]:
 def _of_class(cls: type, name: str) -> Any:
     """Return what `type` itself holds of a class, whatever its own class does under that name."""
     return type.__getattribute__(cls, name)
-
-
-def _attributes(value: object) -> Mapping[str, Any]:
-    """Return what stands in an object itself, whatever its class does under the name `__dict__`."""
-    for cls in _line(type(value)):
-        slot = _of_class(cls, "__dict__").get("__dict__")
-        if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):
-            return cast("Mapping[str, Any]", slot.__get__(value))
-    return {}

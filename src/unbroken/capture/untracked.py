@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from unbroken.capture.process_group import unwrapped
+from unbroken.state.contents import attributes_in, declared, items_of, members_of
 
 _KINDS = (
     ("numpy", ("ndarray",)),
@@ -52,8 +53,8 @@ def untracked(
         if not name.startswith("__")
         and (isinstance(value, (*kinds, *loaders)) or type(value) is deque)
         and id(value) not in ended
-        and id(getattr(value, "base", value)) not in ended
-        and getattr(value, "grad_fn", None) is None  # a loss of the loop before: nothing carries it on
+        and id(declared(value, "base", value)) not in ended
+        and declared(value, "grad_fn") is None  # a loss of the loop before: nothing carries it on
     }
     if not suspects:
         return []
@@ -106,7 +107,7 @@ def _part(value: Any, known: set[int]) -> bool:
     inner = unwrapped(value)
     return any(
         id(part) in known
-        for part in (getattr(value, "base", None), getattr(value, "unwrapped", None), inner)
+        for part in (declared(value, "base"), declared(value, "unwrapped"), inner)
         if part is not None
     )
 
@@ -119,9 +120,9 @@ def _reachable(roots: Iterable[object]) -> set[int]:
         if id(value) in seen or isinstance(value, (type, str, bytes, int, float, type(None))):
             continue
         seen[id(value)] = value
-        if isinstance(value, Mapping):
-            queue.extend(value.values())
+        if isinstance(value, dict):
+            queue.extend(item for _, item in items_of(value))
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            queue.extend(value)
-        queue.extend(getattr(value, "__dict__", {}).values())
+            queue.extend(members_of(value))
+        queue.extend(attributes_in(value).values())
     return set(seen)

@@ -2,14 +2,17 @@
 
 A class derived from a built-in may answer in its own way: give out its members in an order that it draws, move
 what was asked for last, make an entry for each name it is asked for, print itself masked. A save has to find what is
-there, and must not change it.
+there, and must not change it. So an object is asked for no attribute that it may not have, either.
 """
 
 from __future__ import annotations
 
+import types
 from collections import OrderedDict, deque
-from collections.abc import ItemsView, Iterator
-from typing import Any
+from collections.abc import ItemsView, Iterator, Mapping
+from typing import Any, cast
+
+from unbroken.types import MISSING
 
 _WITH_MEMBERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
@@ -24,6 +27,40 @@ def members_of(value: Any) -> Iterator[Any]:
     """Return an iterator over the members of a list, tuple, set or deque; of another class, what that gives out."""
     kind = next((kind for kind in _WITH_MEMBERS if isinstance(value, kind)), None)
     return iter(value) if kind is None else kind.__iter__(value)
+
+
+def declared(value: object, name: str, default: Any = None) -> Any:
+    """Return an attribute that an object or its class has; else `default`, without asking its `__getattr__`, which may do
+    anything: make one, or ask another machine."""
+    line: tuple[type, ...] = _of_class(type(value), "__mro__")
+    if any(name in _of_class(base, "__dict__") for base in line) or name in attributes_in(value):
+        return getattr(value, name, default)
+    return default
+
+
+def attributes_in(value: object) -> Mapping[str, Any]:
+    """Return what stands in an object itself, whatever its class does under the name `__dict__`."""
+    for base in _of_class(type(value), "__mro__"):
+        slot = _of_class(base, "__dict__").get("__dict__")
+        if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return cast("Mapping[str, Any]", slot.__get__(value))
+    return {}
+
+
+def slot_of(value: object, name: str) -> Any:
+    """Return what stands in a slot; MISSING where it is empty, and a `__getattr__` would make something up."""
+    slot = getattr(type(value), name, None)
+    if type(slot) is not types.MemberDescriptorType:  # another attribute stands in front of it
+        return getattr(value, name, MISSING)
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return MISSING
+
+
+def _of_class(cls: type, name: str) -> Any:
+    """Return what `type` itself holds of a class, whatever its own class does under that name."""
+    return type.__getattribute__(cls, name)
 
 
 def plain_of(value: Any) -> Any:

@@ -93,7 +93,7 @@ class ClassFacts:
 
 def attributes_of(value: Any, facts: ClassFacts) -> Mapping[str, Any]:
     """Return an object's attributes, and those of its class that are part of its state."""
-    own: Mapping[str, Any] = getattr(value, "__dict__", {})
+    own: Mapping[str, Any] = value.__dict__ if type(value).__dictoffset__ else {}
     return own if facts.on_class is None else {**facts.on_class(value), **own}
 
 

@@ -30,7 +30,7 @@ from unbroken.errors import NotCapturable
 from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
-from unbroken.state.contents import items_of, members_of
+from unbroken.state.contents import items_of, members_of, slot_of
 from unbroken.state.living import lost_with
 from unbroken.state.lookup import ClassFacts, Kind, attributes_of, lookup
 from unbroken.state.nodes import (
@@ -519,9 +519,10 @@ class Walk:
 
     def _slots(self, value: Any, facts: ClassFacts, only: frozenset[str] | None = None) -> dict[str, Value]:
         return {
-            name: self.child(name, getattr(value, name))
+            name: self.child(name, held)
             for name in facts.slots
-            if hasattr(value, name) and name not in facts.skip and (only is None or name in only)
+            if name not in facts.skip and (only is None or name in only)
+            if (held := slot_of(value, name)) is not MISSING
         }
 
     def _opaque(self, value: Any, facts: ClassFacts) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from unbroken.state.contents import slot_of
 from unbroken.state.lookup import Kind, attributes_of
 from unbroken.state.nodes import Node, Object, Value, class_name, same
 from unbroken.types import MISSING
@@ -71,7 +72,7 @@ def plan_attributes(
     """Plan the attributes and slots of `owner`; `mine`: it is the twin's, and what it has counts."""
     facts = graft.facts(type(owner))
     # Written into __dict__ and not through setattr: properties and nn.Module would act on it.
-    attributes: dict[str, Any] | None = getattr(owner, "__dict__", None)
+    attributes: dict[str, Any] | None = owner.__dict__ if type(owner).__dictoffset__ else None
     had = attributes_of(owner, facts) if mine else {}
     slots = frozenset(facts.slots)
     for name, value in saved.items():
@@ -99,7 +100,7 @@ def plan_attributes(
 
 
 def _slot(graft: Graft, owner: object, name: str, value: Value, *, mine: bool) -> None:
-    old = getattr(owner, name, MISSING) if mine else MISSING
+    old = slot_of(owner, name) if mine else MISSING
     new = graft.value(name, value, old)
     if new is not MISSING and not same(new, old):
         graft.write(object.__setattr__, owner, name, new)
@@ -113,11 +114,11 @@ def _remove(
     only: frozenset[str] | None,
 ) -> None:
     facts = graft.facts(type(owner))
-    held = [*attributes, *(name for name in facts.slots if hasattr(owner, name))]
+    held = [*attributes, *(name for name in facts.slots if slot_of(owner, name) is not MISSING)]
     for name in held:
         if name in saved or name in facts.skip or (only is not None and name not in only):
             continue
-        kind = graft.facts(type(getattr(owner, name) if name in facts.slots else attributes[name])).kind
+        kind = graft.facts(type(slot_of(owner, name) if name in facts.slots else attributes[name])).kind
         if kind is Kind.EXTERNAL or graft.keeps(name):
             continue
         graft.note_at(name, "removed", "is gone, as in the saved state.")

@@ -581,3 +581,22 @@ def test_large_tensors_come_back_in_place_however_they_lie(
         carry(Holder(it=original), there)
         assert there.it is twin
         assert bits(twin) == bits(original)
+
+
+def test_memory_may_change_its_size_after_a_save_and_after_a_restore() -> None:
+    holder = Holder(plain=torch.arange(4.0), large=torch.arange(3000.0), thin=torch.zeros(9000)[::9])
+    saved = capture({"it": holder}, POLICY)
+    other = Holder(plain=torch.zeros(4), large=torch.zeros(5), thin=torch.ones(9000)[::9])
+    saved.adoptable = True
+    plan(saved, {"it": other}, POLICY).apply()
+    for tensor in (holder.plain, holder.large, holder.thin, other.plain, other.large, other.thin):
+        assert tensor.untyped_storage().resizable()
+    assert torch.equal(other.large, torch.arange(3000.0))
+
+
+def test_memory_may_change_its_size_after_it_was_compared_as_a_session() -> None:
+    from unbroken.adapters.nemo_gym.sessions.digests import digest_of
+
+    tensor = torch.arange(4.0)
+    assert digest_of(tensor) == digest_of(torch.arange(4.0)) != digest_of(torch.zeros(4))
+    assert tensor.untyped_storage().resizable()

@@ -204,7 +204,9 @@ def _write(flat: torch.Tensor, dtype: torch.dtype, walk: Walk, alone: _Lying | N
     if not walk.contents:
         return node
     if flat.device.type == "cpu":
-        live: NDArray[np.uint8] = flat.numpy()
+        # The audit reads on in a ring's memory while training goes on, so that keeps its size from now on.
+        audited = alone is not None and alone.ring is not None
+        live: Bytes = flat.numpy() if audited else seen_by_numpy(flat)
         if alone is not None and alone.ring is not None:
             node.b = walk.rows_of(alone.holder, live, live.nbytes // alone.tensor.shape[0], alone.ring)
         if node.b < 0:
@@ -243,10 +245,17 @@ class Home:
         return self._storage is None and self.size == geometry.dense and geometry.contiguous
 
     def settle(
-        self, geometry: Geometry, twin: torch.Tensor | None, device: torch.device, graft: Graft
+        self,
+        geometry: Geometry,
+        twin: torch.Tensor | None,
+        device: torch.device,
+        graft: Graft,
+        *,
+        resized: bool = False,
     ) -> None:
         """Decide, at the first tensor in this memory, where it will lie: in the twin's own memory if
-        that has room at the right distance and serves no other saved memory, else in new memory."""
+        that has room at the right distance and serves no other saved memory, else in new memory. That is the
+        checkpoint's own where the program may not change its size, as it has where it has a tensor of another one."""
         if self._storage is not None:
             return
         if twin is not None and same_strides(geometry.shape, geometry.strides, twin.stride()):
@@ -256,12 +265,12 @@ class Home:
                 self._storage, self._start = storage, start
                 return
         self.fresh = True
-        if device.type == "cpu" and self._take():
+        if device.type == "cpu" and not resized and self._take():
             self._storage = self._bytes.untyped_storage()
             return
         new = torch.empty_like(self._bytes, device=device)
         if device.type == "cpu":
-            copy_all([(new.numpy(), self._bytes.numpy())])
+            copy_all([(seen_by_numpy(new), self._bytes.numpy())])
         else:
             new.copy_(self._bytes)
         self._storage = new.untyped_storage()
@@ -328,8 +337,25 @@ def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _memory_of(tensor: torch.Tensor) -> Bytes:
     """Return the memory of a tensor on the CPU whose elements lie side by side."""
-    memory: Bytes = _as_bytes(tensor).numpy()
-    return memory
+    return seen_by_numpy(_as_bytes(tensor))
+
+
+class _Lent:
+    """Shows numpy the memory of a flat tensor of bytes, and keeps the tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), False), "shape": (tensor.numel(),), "typestr": "|u1", "version": 3,
+        }  # fmt: skip
+
+
+def seen_by_numpy(flat: torch.Tensor) -> Bytes:
+    """Return the memory of a flat tensor of bytes on the CPU, for a moment in which nobody changes its size.
+
+    `Tensor.numpy` would forbid that for good: after a save the program's `resize_`, and `out=` with room for more, fail.
+    """
+    return np.asarray(_Lent(flat)) if flat.numel() else np.empty(0, np.uint8)
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -147,7 +147,8 @@ class TensorCodec:
             graft.register(own)
             if isinstance(own, Parameter):
                 devices.learn(saved.device, own.device)
-        result = self._values(saved, own, device, graft)
+        other = isinstance(twin, torch.Tensor) and own is None
+        result = self._values(saved, own, device, graft, other=other)
         if result is None:
             return graft.refuse("names memory that it does not have.", twin)
         if own is None:
@@ -167,9 +168,10 @@ class TensorCodec:
         return graft.refuse(f"a lazy Parameter was saved and the program has {_described(twin)} here.", twin)
 
     def _values(
-        self, saved: _Saved, twin: torch.Tensor | None, device: torch.device, graft: Graft
+        self, saved: _Saved, twin: torch.Tensor | None, device: torch.device, graft: Graft, *, other: bool
     ) -> torch.Tensor | None:
-        """Return the twin, with its writes planned, or a new tensor; None if the document lies."""
+        """Return the twin, with its writes planned, or a new tensor; None if the document lies. `other`: the program
+        has another tensor there."""
         geometry = saved.geometry
         if not geometry.dense or device.type == "meta":
             return _blank(saved, device) if twin is None else twin
@@ -189,7 +191,7 @@ class TensorCodec:
         ):
             graft.write(fill, twin.detach(), source)
             return twin
-        home.settle(geometry, twin, device, graft)
+        home.settle(geometry, twin, device, graft, resized=other)
         lying = home.view(geometry)
         if lying is None:
             return None

@@ -250,3 +250,9 @@ def test_a_checkpoint_of_another_loop_is_named_as_such(tmp_path: Path) -> None:
         pass
     with pytest.raises(ConfigError, match=r"is none of unbroken\.dcp"):
         unbroken.dcp.StorageReader(tmp_path / "run").read_metadata()
+
+
+def test_memory_may_change_its_size_after_it_was_saved(tmp_path: Path) -> None:
+    large, small = torch.arange(3000.0), torch.arange(4.0)
+    save(tmp_path / "run", {"large": large, "small": small}, step=1)
+    assert [tensor.untyped_storage().resizable() for tensor in (large, small)] == [True, True]

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from unbroken.adapters.dcp.plain import is_plain, of_value, value_of
-from unbroken.capture.memory import MemoryCodec, numpy_name
+from unbroken.capture.memory import MemoryCodec, numpy_name, seen_by_numpy
 from unbroken.capture.tensor import DTYPES, TENSOR, TensorCodec, name_of
 from unbroken.capture.tensor import is_plain as is_plain_tensor
 from unbroken.errors import CorruptObject, NotCapturable
@@ -59,7 +59,7 @@ class Items:
         fields: dict[str, Value] = {"dtype": name_of(tensor.dtype), "shape": Tuple(v=list(tensor.shape))}
         if tensor.numel():
             flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            raw: Bytes = flat.reshape(-1).view(torch.uint8).numpy()
+            raw = seen_by_numpy(flat.reshape(-1).view(torch.uint8))
             kind = numpy_name(tensor.dtype)
             array = Array(d=kind, s=(raw.nbytes // np.dtype(kind).itemsize,))
             array.b, array.data = self._place(raw)

@@ -164,9 +164,9 @@ class _Walk:
             self._frame(value, cls)
         elif package == "torch" and hasattr(value, "detach"):
             self._tag("tensor", f"{value.dtype} {tuple(value.shape)} {value.requires_grad}")
-            self._put(
-                b"a", value.detach().cpu().reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
-            )
+            # A copy, since what numpy has been shown may not change its size any more.
+            flat = value.detach().cpu().reshape(-1).view(sys.modules["torch"].uint8).clone()
+            self._put(b"a", flat.numpy().tobytes())
         elif hasattr(cls, "model_fields") and hasattr(value, "__pydantic_fields_set__"):
             self._tag("P", name_of(cls))
             self._fields(vars(value))

@@ -14,17 +14,21 @@ from typing import Any, cast
 
 from unbroken.types import MISSING
 
-_WITH_MEMBERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
+_WITH_MEMBERS: dict[Any, None] = dict.fromkeys((list, tuple, set, frozenset, deque))
 
 
 def items_of(value: dict[Any, Any]) -> ItemsView[Any, Any]:
     """Return the entries of a dict in their order."""
+    if type(value) is dict:  # nearly all are
+        return value.items()
     # An OrderedDict keeps its order in a list of its own.
     return OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
 
 
 def members_of(value: Any) -> Iterator[Any]:
     """Return an iterator over the members of a list, tuple, set or deque; of another class, what that gives out."""
+    if type(value) in _WITH_MEMBERS:  # nearly all are
+        return iter(value)
     kind = next((kind for kind in _WITH_MEMBERS if isinstance(value, kind)), None)
     return iter(value) if kind is None else kind.__iter__(value)
 

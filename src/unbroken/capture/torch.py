@@ -301,6 +301,7 @@ POLICY = Policy(
         }
     ),
     external_classes=frozenset({"torch.utils.hooks:RemovableHandle"}),
+    walked=frozenset({"torch._C:_FunctionBase", "torch._C:_NodeBase"}),
     structural=frozenset(
         {
             "torch.nn.modules.module:Module",

@@ -46,6 +46,16 @@ WALKED_STDLIB = frozenset({"collections", "argparse", "types", "dataclasses"})
 """Modules of the standard library whose objects are ordinary Python objects."""
 
 
+_SHOWN_ENOUGH = frozenset({
+    "builtins:BaseException", "builtins:module", "builtins:property", "builtins:classmethod", "builtins:staticmethod",
+    "weakref:ReferenceType", "_thread:_local",
+})  # fmt: skip
+"""Classes written in C whose memory is no state, or stands in attributes."""
+_POINTER = tuple.__itemsize__
+_HEAP_TYPE = 1 << 9
+"""Flag of a class that is made at run time, as Python's own are."""
+
+
 class Kind(enum.Enum):
     """How values of a class are walked."""
 
@@ -109,7 +119,23 @@ def slots_of(cls: type) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _kind(cls: type, policy: Policy, *, coded: bool, external: bool) -> Kind:
+def _hides_memory(cls: type, shown: frozenset[str]) -> bool:
+    """Whether objects of a class have memory that neither attributes nor slots show: it is derived from one that is
+    written in C, as most of what pandas makes is."""
+    while cls is not object and class_name(cls) not in shown:
+        base = cls.__base__
+        assert base is not None
+        slots = [value for value in vars(cls).values() if type(value) is types.MemberDescriptorType]
+        pointers = len(slots) if cls.__flags__ & _HEAP_TYPE else 0
+        pointers += bool(cls.__dictoffset__ and not base.__dictoffset__)
+        pointers += bool(cls.__weakrefoffset__ and not base.__weakrefoffset__)
+        if cls.__basicsize__ - base.__basicsize__ > _POINTER * pointers:
+            return True
+        cls = base
+    return False
+
+
+def _kind(cls: type, policy: Policy, *, coded: bool, external: bool, opens: bool = False) -> Kind:
     module = getattr(cls, "__module__", "builtins")
     if coded:
         return Kind.CODED
@@ -138,9 +164,13 @@ def _kind(cls: type, policy: Policy, *, coded: bool, external: bool) -> Kind:
     if any(type(vars(base).get("__next__")) is types.WrapperDescriptorType for base in cls.__mro__):
         # Derived from an iterator written in C (`class Ids(itertools.count)`): no attribute shows how far it is.
         return Kind.EXTERNAL
-    if cls.__dictoffset__ or slots_of(cls):
-        return Kind.OBJECT
-    return Kind.OPAQUE
+    walked = cls.__dictoffset__ or slots_of(cls)
+    # What a policy names, environments among it, it knows how to capture.
+    return (
+        Kind.OBJECT
+        if walked and (opens or not _hides_memory(cls, _SHOWN_ENOUGH | policy.walked))
+        else Kind.OPAQUE
+    )
 
 
 class Lookup:
@@ -183,9 +213,10 @@ class Lookup:
         external = any(n in policy.external_classes for n in names)
         base = next((n for n in names if n in policy.components), "")
         remade = next((n for n in names if n in policy.remade), "")
+        opens = bool(base or remade) or any(n in policy.structural for n in names)
         return ClassFacts(
             name=names[0],
-            kind=_kind(cls, policy, coded=codec is not None, external=external),
+            kind=_kind(cls, policy, coded=codec is not None, external=external, opens=opens),
             skip=frozenset().union(*(policy.skip.get(n, frozenset()) for n in names)),
             slots=slots_of(cls),
             codec=codec,

@@ -93,6 +93,8 @@ class Policy:
     """Modules whose objects are kept from the twin."""
     external_classes: frozenset[str] = frozenset()
     """Base classes whose objects are kept from the twin."""
+    walked: frozenset[str] = frozenset()
+    """Classes written in C that keep to themselves what is no state: of objects derived from them attributes are enough."""
     structural: frozenset[str] = frozenset()
     """Base classes whose objects must exist in the twin and are never built."""
     remade: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
@@ -132,6 +134,7 @@ class Policy:
             on_class={k: v for p in every for k, v in p.on_class.items()},
             external=frozenset().union(*(p.external for p in every)),
             external_classes=frozenset().union(*(p.external_classes for p in every)),
+            walked=frozenset().union(*(p.walked for p in every)),
             structural=frozenset().union(*(p.structural for p in every)),
             remade={k: v for p in every for k, v in p.remade.items()},
             grown={k: v for p in every for k, v in p.grown.items()},

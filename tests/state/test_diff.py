@@ -57,6 +57,15 @@ def test_nan_is_infinitely_far() -> None:
     assert found.distance == float("inf")
 
 
+def test_a_truth_value_is_any_byte_but_0() -> None:
+    """Memory that nobody has written yet holds any."""
+    unwritten = np.empty(4, np.bool_)
+    unwritten.view(np.uint8)[:] = 0, 156, 1, 7
+    assert not differences(unwritten, np.array([False, True, True, True]))
+    assert differences(unwritten, np.array([False, True, True, False]))
+    assert differences(np.array([0, 156], np.uint8), np.array([0, 1], np.uint8))
+
+
 def test_one_object_more_does_not_shift_the_others() -> None:
     shared = [1]
     a = {"first": [0], "x": shared, "y": shared}

@@ -128,7 +128,7 @@ class _Comparison:
             if fewer:
                 both = min(left.size, right.size)
                 left, right = left[:both], right[:both]
-            if not same_bytes(left, right):
+            if not same_bytes(left, right) and not _same_truth(a, left, right):
                 yield self.leaf(place, a, b, _array_distance(a, left, right))
 
     def scopes(self, place: str, a: Scope, b: Scope) -> Iterator[LeafDifference]:
@@ -192,6 +192,14 @@ def _same_plain(a: Value, b: Value) -> bool:
     if type(a) is not type(b):
         return False
     return repr(a) == repr(b) if isinstance(a, float) else a == b
+
+
+def _same_truth(node: object, left: Content, right: Content) -> bool:
+    """Whether both hold the same truth values: each is a byte, of which any but 0 is true. Memory that nobody has
+    written yet has any, and PyTorch makes them 1 where it copies them."""
+    if not isinstance(node, (Array, View)) or dtypes.parse(node.d).kind != "b":
+        return False
+    return bool(np.array_equal(left.view(np.uint8) != 0, right.view(np.uint8) != 0))
 
 
 def _scalar_distance(a: Value, b: Value) -> float | None:

@@ -136,6 +136,13 @@ def test_a_document_puts_nothing_in_front_of_a_method() -> None:
     assert twin.work() == 1
 
 
+def test_what_a_program_has_put_in_front_of_a_method_comes_back() -> None:
+    """As environments do that set at a reset what their class has a method for."""
+    saved, twin = Part(work={"a": 1}), Part()
+    plan(capture({"root": saved}, POLICY), {"root": twin}, POLICY).apply()
+    assert twin.__dict__ == {"work": {"a": 1}}
+
+
 def test_a_partial_that_the_program_holds_may_come_back_with_other_arguments() -> None:
     saved, twin = Part(p=functools.partial(wipe, "a")), Part(p=functools.partial(wipe, "b"))
     plan(capture({"root": saved}, POLICY), {"root": twin}, POLICY).apply()

@@ -85,15 +85,15 @@ def plan_attributes(
             _slot(graft, owner, name, value, mine=mine)
         elif attributes is None:
             graft.error(f"{class_name(type(owner))} holds no attribute {name}.")
-        elif name not in attributes and callable(getattr(type(owner), name, None)):
-            # Or a document could have its own arguments called where the class has a method.
-            graft.error(
-                f"the attribute {name} would stand in front of a method of {class_name(type(owner))}."
-            )
         else:
             old = had.get(name, MISSING)
             new = graft.value(name, value, old)
-            if new is not MISSING and not same(new, old):
+            if callable(new) and name not in attributes and callable(getattr(type(owner), name, None)):
+                # Or a document could have its own arguments called where the class has a method.
+                graft.error(
+                    f"the attribute {name} would stand in front of a method of {class_name(type(owner))}."
+                )
+            elif new is not MISSING and not same(new, old):
                 graft.write(attributes.__setitem__, name, new)
     if mine:
         _remove(graft, saved, owner, attributes or {}, only)

@@ -50,3 +50,24 @@ def test_a_tracked_object_may_lead_back_to_its_run(total: int, tmp_path: Path) -
             adapter.count += 1
         counts.append(adapter.count)
     assert counts == [total, total + 4]
+
+
+class Trainer:
+    """Holds its run and what the loop iterates over, and is tracked itself."""
+
+    def __init__(self, root: Path) -> None:
+        self.weights = np.zeros(2)
+        self.run = unbroken.Run(root, every=1, quiet=True)
+        self.run.track(trainer=self)
+
+    def train(self, total: int) -> None:
+        self.steps = self.run.steps(total)
+        for _ in self.steps:
+            self.weights += 1
+
+
+def test_a_tracked_object_may_hold_its_run(tmp_path: Path) -> None:
+    for total in (3, 7):
+        trainer = Trainer(tmp_path / "run")
+        trainer.train(total)
+        assert trainer.weights.tolist() == [total, total]

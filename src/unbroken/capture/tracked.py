@@ -39,6 +39,15 @@ RESERVED = ("vars", "counters", "generators")
 _WEIGHTS = "policy_weights"
 
 
+_RUNS = Policy(
+    external_classes=frozenset({
+        "unbroken.adapters.loop:Run", "unbroken.adapters.ray_train.run:TrainRun", "unbroken.adapters.tune.trial:Trial",
+        "unbroken.engine.steps:Steps",
+    })
+)  # fmt: skip
+"""What saves, which a program's trainer may hold, is no part of what is saved."""
+
+
 class HearsOfCommits(Protocol):
     """A tracked object that wants to know when what was captured of it last is durable."""
 
@@ -157,7 +166,7 @@ class Tracked:
             if facts.kind is Kind.OBJECT and is_buffer(name, value):
                 components[class_name(type(value))] = "replay_buffer"
         return loaded.merged(
-            _own_loop(), _passes(), Policy(codecs=codecs, components=components, component_keys=keys)
+            _own_loop(), _passes(), _RUNS, Policy(codecs=codecs, components=components, component_keys=keys)
         )
 
     def _facts(self) -> Mapping[str, object]:

@@ -17,6 +17,10 @@ Lost: TypeAlias = 'tuple[Literal["outside", "not captured"], str]'
 """A kind of note, and what it says. Outside: a restart finds it there, in the state in which the last process left it."""
 
 
+_OWN_STEPS = "unbroken.engine.steps:Steps"
+"""What a loop iterates over: a start enters it where the checkpoint is."""
+
+
 def lost_with(value: object) -> Lost | None:
     """Return what no checkpoint has of a value that is kept from outside; None if that is nothing."""
     if isinstance(value, io.IOBase):
@@ -25,7 +29,8 @@ def lost_with(value: object) -> Lost | None:
         kind = getattr(sys.modules.get(module), name, None)  # where nobody has imported it there is none
         if kind is not None and isinstance(value, kind):
             return told(value)
-    return ("not captured", _class_of(value)) if hasattr(type(value), "__next__") else None
+    goes_on = hasattr(type(value), "__next__") and _class_of(value) != _OWN_STEPS
+    return ("not captured", _class_of(value)) if goes_on else None
 
 
 def _file(value: io.IOBase) -> Lost | None:

@@ -17,6 +17,7 @@ import torch
 from tests.engine.training import Training, engine_of, source_of, train
 from unbroken.capture.generators import GlobalGenerators, live_generators
 from unbroken.capture.source import GraftSource, policy_of_loaded
+from unbroken.capture.uncovered import UncoveredWarning
 from unbroken.engine.changes import Change, Verdict
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.restore import restore
@@ -307,6 +308,39 @@ def test_state_that_never_reached_a_save_is_nowhere(tmp_path: Path) -> None:
     assert np.isfinite(again.net.weights).all()
 
 
+def half(count: float) -> float:
+    return count / 2
+
+
+def third(count: float) -> float:
+    return count / 3
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["by training", "by a person"])
+def test_a_function_that_training_has_put_there_cannot_come_back_and_the_run_is_not_exact_from_then_on(
+    edited: bool, tmp_path: Path
+) -> None:
+    def start(own: Callable[[float], float], *, other: bool) -> Any:
+        training: Any = Training()
+        training.rule = own
+        engine = engine_of(training, tmp_path)
+        report = engine.resume()
+        if other:
+            training.rule = lambda count: count
+            with pytest.warns(UncoveredWarning, match="training/rule"):
+                engine.save(report.step + 10, reason="test", wait=True)
+        engine.close()
+        assert training.rule is own or other
+        return report
+
+    assert "· exact: all 2 parts" in start(half, other=True).line
+    report = start(third if edited else half, other=False)
+    assert "rule" in report.text
+    assert ("approximate: all parts" in report.line) is not edited
+    if not edited:
+        assert "approximate: all parts" in start(half, other=False).line
+
+
 class Lost(GraftSource):
     """Its plan says something about one place, and its writes spoil another one."""
 
@@ -347,6 +381,7 @@ def test_what_is_lost_or_fresh_explains_nothing_that_differs_beside_it(level: st
     [
         ("kept", miscount, True),
         ("changed", miscount, True),
+        ("stays", miscount, True),
         ("fresh", add, True),
         ("lost", add, False),
         ("lost", drop, True),

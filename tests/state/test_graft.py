@@ -311,6 +311,77 @@ def test_a_kept_setting_keeps_the_value_of_the_program() -> None:
     assert [(d.level, d.place) for d in graft.differences] == [("kept", "root/lr")]
 
 
+class Rate:
+    """A number that falls, as a schedule does. It has no constructor that could be called."""
+
+    value: float
+
+    def __call__(self, left: float) -> float:
+        return self.value * left
+
+
+class Constant(Rate):
+    def __call__(self, left: float) -> float:
+        return self.value
+
+
+def valued(cls: type[Rate], value: float) -> Rate:
+    rate = cls.__new__(cls)
+    rate.value = value
+    return rate
+
+
+@pytest.mark.parametrize("twin", [valued(Rate, 1.0), lambda left: left], ids=["object", "function"])
+@pytest.mark.parametrize("trusted", [True, False], ids=["of the library", "used elsewhere"])
+def test_what_a_training_has_put_in_the_place_of_something_that_is_called_comes_back(
+    twin: Callable[[float], float], trusted: bool
+) -> None:
+    """Another schedule, another noise: an object of a class that the program uses, or is written for."""
+    policy = Policy(trusted=frozenset({"tests"} if trusted else ()))
+    saved, now = Part(rate=valued(Constant, 0.5)), Part(rate=twin)
+    beside: dict[str, Any] = {} if trusted else {"other": valued(Constant, 3.0)}
+    graft = plan(capture({"root": saved, **beside}, policy), {"root": now, **beside}, policy)
+    graft.apply()
+    assert type(now.__dict__["rate"]) is Constant
+    assert now.__dict__["rate"](0.1) == 0.5
+    assert graft.differences == []
+
+
+def test_a_function_is_never_built_and_what_the_program_calls_stays() -> None:
+    saved, own = Part(rate=lambda left: left), valued(Rate, 1.0)
+    now = Part(rate=own)
+    graft = plan(capture({"root": saved}, POLICY), {"root": now}, POLICY)
+    graft.apply()
+    assert now.__dict__["rate"] is own
+    assert [(d.level, d.place) for d in graft.differences] == [("stays", "root/rate")]
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        Object(c="numpy:vectorize", a={"pyfunc": Class(q="builtins:int")}),  # the program has none
+        Object(c=class_name(Part)),  # cannot be called
+        Object(c=class_name(Network)),  # is never built
+        Object(c=class_name(Bomb)),
+    ],
+    ids=lambda node: node.c,
+)
+def test_a_document_puts_nothing_else_where_the_program_calls_something(put: Object) -> None:
+    own = valued(Rate, 1.0)
+    twin = Part(x=own)
+    policy = Policy(structural=POLICY.structural, trusted=frozenset({"tests"}))
+    graft = plan(forged(put), {"root": twin}, policy)
+    assert [(d.level, d.place) for d in graft.differences] == [("stays", "root/x")]
+    graft.apply()
+    assert twin.__dict__["x"] is own
+
+
+def test_a_type_of_numbers_is_a_value() -> None:
+    twin = Part(dtype=None)
+    plan(capture({"root": Part(dtype=np.float32)}, POLICY), {"root": twin}, POLICY).apply()
+    assert twin.__dict__["dtype"] is np.float32
+
+
 def test_references_below_a_kept_setting_lead_to_the_program_s_objects() -> None:
     inner, twin_inner = [1], [2]
     saved, twin = Part(a={"v": inner}, b=inner), Part(a={"v": twin_inner}, b=twin_inner)

@@ -45,8 +45,9 @@ class MadeLaterWarning(UncoveredWarning):
         told = [note.place + note.detail.removeprefix(MADE_LATER) for note in notes]
         more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
         return cls(
-            f"Made while training ran: {', '.join(told[:SHOWN])}{more}. A start of this script has nothing there, so"
-            " what was saved of it cannot come back, and a resume needs allow_changed= to go on without it. Make it"
+            f"Made while training ran: {', '.join(told[:SHOWN])}{more}. A start of this script cannot"
+            " build it, so what was saved of it cannot come back. Where the script has a function of its own, a resume"
+            " goes on with that and is no longer exact; elsewhere it needs allow_changed= to go on without it. Make it"
             " before training begins."
         )
 

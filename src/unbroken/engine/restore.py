@@ -49,9 +49,9 @@ ALLOWED = "allowed, so the run is no longer exact"
 MADE_LATER = "was made while training ran, and cannot be built from a checkpoint"
 NOT_VALIDATED = "what was restored is not compared with what was saved (validate=False)"
 LEFT_OUT = "was made while training ran, and is left out"
-_REPORTED = frozenset({"changed", "lost", "forgotten", "fresh", "removed"})
+_REPORTED = frozenset({"changed", "stays", "lost", "forgotten", "fresh", "removed"})
 """Levels of a plan's differences that a person should know of."""
-_PROGRAMS_OWN = frozenset({"changed", "kept", "moved"})
+_PROGRAMS_OWN = frozenset({"changed", "stays", "kept", "moved"})
 """Levels of what the program keeps as it built it: they explain what differs there, and below."""
 
 
@@ -180,13 +180,19 @@ def restore(
     _refuse(graft, judged, reword, later, voucher)
     noted = [d for d in graft.differences if d.level in _REPORTED]
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
+    # What training had put there is gone; what a person has changed is told as that.
+    changed = {change.place for change in changes}
+    gone = [d for d in noted if d.level == "stays" and birth is not None and not within(d.place, changed)]
+    inexact = tuple(
+        dict.fromkeys((*judged.inexact, *lines(reword(d.place, words_of_difference(d)) for d in gone)))
+    )
     agreed()
     _apply(graft)
     state = _read_back(source, saved, graft, judged) if validate else _unread(source, saved)
     if not validate:
         reports = [*reports, NOT_VALIDATED]
     check_devices(now, saved, state)
-    return Restored(tuple(reports), bool(judged.keep), state, judged.inexact)
+    return Restored(tuple(reports), bool(judged.keep or gone), state, inexact)
 
 
 def _refuse(

@@ -60,6 +60,7 @@ class Difference:
 
     - error: the checkpoint does not fit; nothing may be applied
     - changed: the program's new version stays (a function with other code)
+    - stays: what the program calls stays, where something else was saved that no document may bring
     - moved: what "changed" says of a tensor's device, for every further tensor; nobody is told
     - kept: a setting that the caller asked to keep from the twin
     - replaced: an array of another shape or dtype took the twin's place
@@ -357,6 +358,17 @@ class Graft:
             self.built[name] += 1
             return found
         return None
+
+    def may_stand_for(self, node: Object, twin: object) -> bool:
+        """Whether an object of the class of `node` is built where the program has `twin`, which can be called: what a
+        training has put there, another schedule or noise. Only of classes that the program uses, or is written
+        for: what is called here is called with what the program gives it."""
+        found = self.loaded_class(node.c, MISSING)
+        if found is None or self.is_structural(twin) or self.facts(found).structural:
+            return False
+        ours = self.policy.trusted | {"__main__"}
+        known = found.__module__.partition(".")[0] in ours or node.c in self._twin.classes
+        return known and issubclass(found, Callable) and not hasattr(found, "__del__")  # type: ignore[arg-type]
 
     def attributes(self, saved: Mapping[str, Value], owner: object) -> None:
         """Plan what `Walk.attributes` wrote, for an owner that is new."""

@@ -7,6 +7,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unbroken.state.code import changing_parts, code_hash, function_name, may_be_one_code, partial_name
 from unbroken.state.nodes import Class, Function, Method, Partial, class_name, same
 from unbroken.state.planning.objects import keep_program_s
@@ -97,7 +99,10 @@ def plan_partial(graft: Graft, node: Partial, twin: object) -> Any:
 
 VALUE_TYPES: dict[str, type] = {
     class_name(t): t
-    for t in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque)
+    for t in (
+        *(bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque),
+        *(t for t in set(np.sctypeDict.values()) if issubclass(t, (np.bool_, np.number))),
+    )
 }
 """Classes that a document may name although the program does not hold them: making one does nothing."""
 

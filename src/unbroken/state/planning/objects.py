@@ -18,7 +18,7 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
     own = graft.use(node, twin, fits=twin is not MISSING and class_name(type(twin)) == node.c)
     mine = own is not MISSING
     if not mine:
-        if graft.is_structural(twin) or callable(twin):
+        if graft.is_structural(twin) or (callable(twin) and not graft.may_stand_for(node, twin)):
             return keep_program_s(graft, node, node.c, twin)
         own = graft.known_elsewhere(node)
         mine = own is not MISSING
@@ -53,9 +53,9 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
 
 
 def keep_program_s(graft: Graft, node: Node, saved: str, twin: object) -> Any:
-    """Another kind of thing stands here. What the program calls is the program's: it stays."""
+    """Another kind of thing stands here. What the program calls is the program's: it stays, and is named."""
     if callable(twin) and not graft.is_structural(twin):
-        graft.note("changed", f"{saved} was saved; the program's {class_name(type(twin))} stays.")
+        graft.note("stays", f"{saved} was saved; the program's {class_name(type(twin))} stays.")
     else:
         graft.error(f"{saved} was saved and the program has {class_name(type(twin))} here.")
     return graft.bind(node, twin)

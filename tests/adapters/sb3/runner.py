@@ -101,7 +101,8 @@ def train(order: dict[str, Any]) -> None:
     in_part = short_chunks(order["chunk"]) if "chunk" in order else []
     model = getattr(trainings, order["case"])(**order.get("options", {}))
     ours = CheckpointCallback(order["save_freq"], order["root"], "job")
-    callbacks: list[BaseCallback] = [ours]
+    beside = trainings.CALLBACKS.get(order["case"])
+    callbacks: list[BaseCallback] = [ours] if beside is None else [beside(), ours]
     if order.get("kill"):
         callbacks.append(Killer(order["kill"], ours))
     if order.get("without"):

@@ -80,6 +80,7 @@ class Case:
 CASES = [
     Case("ppo", 300, 158, 17, ("model/policy/optimizer",)),
     Case("sac", 150, 95, 29, ("model/ent_coef_optimizer",)),
+    Case("td3_switched", 150, 95, 29, ("model/action_noise",)),
     Case("half_cheetah", 512, 110, 33, ("model/env/returns",)),
 ]
 

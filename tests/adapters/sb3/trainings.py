@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
-from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
@@ -68,6 +71,36 @@ def td3_episodic() -> TD3:
         "MlpPolicy", env, learning_starts=40, buffer_size=900, batch_size=32, train_freq=(2, "episode"),
         gradient_steps=-1, action_noise=noise(), **small(),
     )  # fmt: skip
+
+
+def td3_switched() -> TD3:
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    return TD3(
+        "MlpPolicy", env, learning_rate=LinearSchedule(1e-3, 1e-4, 1.0), learning_starts=70, buffer_size=500,
+        batch_size=32, action_noise=noise(), **small(),
+    )  # fmt: skip
+
+
+class Switches(BaseCallback):
+    """Puts other objects, and other numbers, where the script had its own, as a curriculum does."""
+
+    def _on_rollout_end(self) -> None:
+        model = self.model
+        if self.num_timesteps < 45:
+            return
+        assert isinstance(model, TD3)
+        if not isinstance(model.action_noise, NormalActionNoise):
+            model.action_noise = NormalActionNoise(np.zeros(1), 0.3 * np.ones(1))
+            model.train_freq = TrainFreq(3, TrainFrequencyUnit.STEP)  # type: ignore[assignment]
+            model.learning_starts = 0
+        model.lr_schedule = ConstantSchedule(5e-4)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+CALLBACKS: dict[str, type[BaseCallback]] = {"td3_switched": Switches}
+"""What trains beside ours."""
 
 
 def dqn_n_steps() -> DQN:

@@ -19,16 +19,18 @@ import inspect
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.type_aliases import RolloutReturn
+from stable_baselines3.common.type_aliases import RolloutReturn, TrainFrequencyUnit
 
 from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
 from unbroken.adapters.sb3.loop import Listener, Loop, signature_of
 from unbroken.adapters.sb3.position import END, ROLLOUT, START, STEP, STOPPED, Position
 from unbroken.adapters.sb3.reentry import reenter, result_of
 from unbroken.capture.hooks import Hook
+from unbroken.types import MISSING
 
 
 class TrainingLoop(Loop):
@@ -77,7 +79,9 @@ class TrainingLoop(Loop):
             return self._collect.original(*args, **kwargs)
         try:
             if self._root is None:
+                given = _taken_from(self.model, call)
                 self._begin(root)
+                self._read_again(given, call)
             if self._over:
                 return self._nothing()
             if self._catching_up:
@@ -115,6 +119,16 @@ class TrainingLoop(Loop):
             model.num_timesteps = steps
             self._catching_up = restored.rollouts
             self._logs.install()
+
+    def _read_again(self, given: list[str], call: inspect.BoundArguments) -> None:
+        """Take these arguments from the model once more: `learn` has read them before anything was restored, and a
+        training may have put others there since it began."""
+        position = self.position
+        for name in given:
+            now = getattr(self.model, name)
+            inside = name == "train_freq" and position.kind == STEP and now.unit == TrainFrequencyUnit.STEP
+            if not (inside and now.frequency <= position.steps):  # or this rollout goes on as it began
+                call.arguments[name] = now
 
     def _rollout(self, call: inspect.BoundArguments) -> Any:
         model, position = self.model, self.position
@@ -190,3 +204,16 @@ class TrainingLoop(Loop):
             return stopped
         starts = model._last_episode_starts
         return 0 if starts is None else int(np.count_nonzero(starts))
+
+
+_ARGUMENTS = ("action_noise", "train_freq", "learning_starts", "replay_buffer", "rollout_buffer")
+"""Arguments of `collect_rollouts` for which `learn` passes the attribute of the same name."""
+
+
+def _taken_from(model: BaseAlgorithm, call: inspect.BoundArguments) -> list[str]:
+    """Return which arguments of `call` are attributes of the model."""
+    return [
+        name
+        for name in _ARGUMENTS
+        if name in call.arguments and call.arguments[name] is getattr(model, name, MISSING)
+    ]

@@ -173,6 +173,35 @@ def test_a_pass_over_data_and_a_loader_with_a_generator_of_its_own_are_named(tmp
     assert "Not in the checkpoint: batches, forgotten." in str(warning.message)
 
 
+def test_a_loader_whose_workers_outlast_an_epoch_is_named(tmp_path: Path) -> None:
+    data: Any = pytest.importorskip("torch.utils.data")
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    lasting = data.DataLoader([1, 2], num_workers=1, persistent_workers=True)
+    ending = data.DataLoader([1, 2], num_workers=1)
+    with pytest.warns(unbroken.UntrackedWarning) as told:
+        for _ in run.steps(1):
+            pass
+    assert (len(lasting), len(ending)) == (2, 2)
+    (warning,) = told
+    assert "Not in the checkpoint: the worker processes of lasting." in str(warning.message)
+
+
+class Slotted:
+    __slots__ = ("rng",)
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+
+@pytest.mark.filterwarnings("error::unbroken.UntrackedWarning")
+def test_what_stands_in_a_slot_of_a_tracked_object_is_tracked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(slotted=Slotted(rng))
+    for _ in run.steps(2):
+        rng.random()
+
+
 def test_the_seed_of_each_environment_stands_in_the_checkpoint_by_its_index(tmp_path: Path) -> None:
     gym: Any = pytest.importorskip("gymnasium")
     vector, single = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync"), gym.make("CartPole-v1")

@@ -2,7 +2,7 @@
 
 Looked for are objects that exist before the loop begins and change while it runs: arrays, tensors,
 environments, modules, optimizers, generators, passes over data loaders, loaders with a generator of their own,
-and the usual containers of transitions. What is reachable from tracked objects counts as tracked.
+loaders whose worker processes outlast an epoch, and the usual containers of transitions. What is reachable from tracked objects counts as tracked.
 
 Not promised: plain numbers. A local `episode_return = 0.0` looks like any constant.
 """
@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from unbroken.capture.process_group import unwrapped
-from unbroken.state.contents import attributes_in, declared, items_of, members_of
+from unbroken.state.contents import attributes_in, declared, items_of, members_of, slot_of
+from unbroken.state.lookup import slots_of
 
 _KINDS = (
     ("numpy", ("ndarray",)),
@@ -72,13 +73,38 @@ def warn_of_untracked(
     frame: FrameType, tracked: Iterable[object], known: set[str], scratch: Iterable[object] = ()
 ) -> None:
     """Name what the loop in `frame` keeps in its variables and does not track; each name once, by `known`."""
-    new = [name for name in untracked(frame.f_locals, tracked, scratch) if name not in known]
-    if not new:
-        return
-    known.update(new)
+    forgotten = untracked(frame.f_locals, tracked, scratch)
+    if new := [name for name in forgotten if name not in known]:
+        _warn(
+            frame,
+            f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
+            " or keep them in run.vars; a resumed run would start them anew.",
+        )
+    loaders = persistent(frame.f_locals, scratch)
+    if lasting := [name for name in loaders if name not in known]:
+        _warn(
+            frame,
+            f"Not in the checkpoint: the worker processes of {', '.join(lasting)}. They go on from one epoch to the"
+            " next, with generators of their own, and a resumed run starts them anew: its samples come in another"
+            " order. Make the loader with persistent_workers=False.",
+        )
+    known.update(forgotten, loaders)
+
+
+def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) -> list[str]:
+    """Return the names of variables that hold loaders whose worker processes outlast an epoch, sorted."""
+    loaders = _loaded([("torch.utils.data", ("DataLoader",))])
+    ended = set(map(id, scratch))
+    return sorted(
+        name
+        for name, value in variables.items()
+        if isinstance(value, loaders) and id(value) not in ended and declared(value, "persistent_workers")
+    )
+
+
+def _warn(frame: FrameType, text: str) -> None:
     warnings.warn_explicit(
-        f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
-        " or keep them in run.vars; a resumed run would start them anew.",
+        text,
         UntrackedWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
@@ -125,4 +151,5 @@ def _reachable(roots: Iterable[object]) -> set[int]:
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
             queue.extend(members_of(value))
         queue.extend(attributes_in(value).values())
+        queue.extend(slot_of(value, name) for name in slots_of(type(value)))
     return set(seen)

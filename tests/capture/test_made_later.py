@@ -86,6 +86,19 @@ def test_what_no_start_could_build_is_named_at_the_first_save_that_holds_it_and_
     taken(source)  # a second warning would be an error
 
 
+def test_a_parameter_that_a_network_of_the_script_has_gained_is_named_too() -> None:
+    """As `torch.nn.utils.prune` adds one. The network has no room for it at the next start, which refuses it."""
+    held = Held()
+    source = source_of(held)
+    birth = source.skeleton()
+    taken(source)
+    held.net.register_parameter("more", nn.Parameter(torch.ones(2)))
+    with pytest.warns(MadeLaterWarning, match=r"Made while training ran: it/net/_parameters/more\."):
+        saved = taken(source)
+    with pytest.raises(StateMismatch, match="was made while training ran"):
+        resumed(birth, saved)
+
+
 @pytest.mark.parametrize("make", UNBUILT.values(), ids=UNBUILT)
 def test_a_resume_says_what_to_do_about_it_and_goes_on_without_it_where_that_is_allowed(
     make: Callable[[], Any],

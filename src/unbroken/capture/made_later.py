@@ -127,7 +127,8 @@ class MadeLater:
         named = {
             place
             for component in walk.snapshot.components.values()
-            for table in component.tensors.values()
+            for module, table in component.tensors.items()
+            if module not in self._kinds  # what a network of the script itself has gained is not built
             for place in table.values()
         }
         met = {place: (value, facts) for value, facts, place in self._special(walk)}

@@ -25,6 +25,7 @@ from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.guards.warm_up import Evaluate, WarmUpTrial
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.steps import FramedLoop, Steps
 from unbroken.engine.trackers.place import Place
 from unbroken.engine.world import World, speaks_for_run
@@ -284,7 +285,7 @@ class Run:
         self._engine = engine
         self._steps = steps
         if not self._quiet and speaks_for_run(self.world):
-            sys.stderr.write(self.report.text + "\n")
+            say(self.report.text)
         return self.report.step
 
     def _at_top(self, step: int) -> None:

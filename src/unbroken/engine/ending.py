@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from unbroken.engine.saying import say
 from unbroken.errors import UnbrokenError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class EndsInOrder(ABC):
             if error is None:
                 raise
             # The error of the training is the one to see; ours is told beside it.
-            sys.stderr.write(f"unbroken: {failure}\n")
+            say(f"unbroken: {failure}")
         if ours:
             self._leave(error)
 
@@ -73,7 +74,7 @@ class EndsInOrder(ABC):
         try:
             self._end(_why(error))
         except UnbrokenError as failure:
-            sys.stderr.write(f"unbroken: {failure}\n")
+            say(f"unbroken: {failure}")
 
 
 def _why(error: BaseException | None) -> str:

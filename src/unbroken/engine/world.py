@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from unbroken.engine.saying import say
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings, check_seconds
 from unbroken.errors import ConfigError
@@ -118,7 +118,7 @@ def speaks_for_run(world: World | None) -> bool:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"unbroken: {text}\n")
+    say(f"unbroken: {text}")
 
 
 def usual(world: World | None, settings: Settings) -> World | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from unbroken.adapters.lightning.ranks import Meeting, check_ranks
 from unbroken.adapters.lightning.session import Session
 from unbroken.engine.options import Options, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.schedule import Every
 from unbroken.engine.world import SYNC_SECONDS
 from unbroken.errors import ConfigError
@@ -102,7 +102,7 @@ class CheckpointCallback(Callback):
             return
         if getattr(trainer, "fast_dev_run", False):
             if trainer.is_global_zero:
-                sys.stderr.write("unbroken: a fast_dev_run is neither saved nor resumed\n")
+                say("unbroken: a fast_dev_run is neither saved nor resumed")
             return
         others = [
             other for other in getattr(trainer, "callbacks", ()) if isinstance(other, CheckpointCallback)

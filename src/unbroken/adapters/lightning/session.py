@@ -6,9 +6,7 @@ Not promised: two trainings of one run at the same time in one process; the seco
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +25,7 @@ from unbroken.adapters.trackers.places import IN_USE
 from unbroken.capture.watched import WatchedEnvironments, is_environment
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.errors import UnbrokenError
 from unbroken.state.snapshot import Promise
@@ -205,5 +204,4 @@ class Session:
 
     @staticmethod
     def _say(*lines: str) -> None:
-        with suppress(OSError):  # a closed terminal is no reason to stop a training
-            sys.stderr.write("".join(f"{line}\n" for line in lines))
+        say(*lines)

@@ -34,6 +34,7 @@ from unbroken.engine.configuration.sources import root_said
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.options import divided, settings_of, takes_settings
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.engine.steps import FramedLoop, Steps
 from unbroken.engine.world import REPLICATED, SYNC_SECONDS, World
@@ -79,7 +80,7 @@ def start(
     said = root_said(os.environ) if root is None else None
     if root is None:
         if is_made_up(name) and here.get_world_rank() == 0 and not quiet:
-            sys.stderr.write(f"unbroken: {_NO_NAME}\n")
+            say(f"unbroken: {_NO_NAME}")
         job = job or job_name(name)
         # Where something else says it, Ray's storage is not asked: there may be none.
         root = root_in_storage() if said is None else None
@@ -285,7 +286,7 @@ class TrainRun:
             report = replace(report, also=(*report.also, *self._ray.begin(found, report)))
         self.resumed = report
         if self._world.is_coordinator and not self._quiet:
-            sys.stderr.write(report.text + "\n")
+            say(report.text)
         return report.step
 
     def _resume(self, engine: CheckpointEngine) -> ResumeReport:

@@ -15,7 +15,6 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from unbroken.capture.hooks import Hook
 from unbroken.engine import signals
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.engine.trials import PATIENCE, patiently
 from unbroken.errors import ConfigError, SaveFailed
@@ -316,5 +316,4 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _say(*lines: str) -> None:
-    with suppress(OSError):  # a closed terminal is no reason to stop a training
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
+    say(*lines)

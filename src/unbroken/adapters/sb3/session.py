@@ -6,10 +6,9 @@ Not promised: two trainings of one run at the same time in one process; the seco
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -36,6 +35,7 @@ from unbroken.capture import verdicts
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.guards.warm_up import WarmUpTrial
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.schedule import Every
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError
@@ -283,5 +283,4 @@ class Session:
 
     @staticmethod
     def _say(*lines: str) -> None:
-        with suppress(OSError):  # a closed terminal is no reason to stop a training
-            sys.stderr.write("".join(f"{line}\n" for line in lines))
+        say(*lines)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +30,7 @@ from unbroken.capture.tracked import Tracked
 from unbroken.engine.clone import Origin
 from unbroken.engine.engine import CheckpointEngine
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.engine.trials import PATIENCE, patiently, settings_of_trial
 from unbroken.errors import ConfigError, CorruptObject
@@ -131,7 +131,7 @@ class Trial:
         asides = [aside] if aside else []
         report = replace(report, also=(*asides, *report.also, *_asides(report, pointer, self.settings.job)))
         if not self._quiet:
-            sys.stderr.write((report.line if origin is not None else report.text) + "\n")
+            say(report.line if origin is not None else report.text)
         return report
 
     def close(self) -> None:

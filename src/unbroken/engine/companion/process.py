@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import sys
 import time
 from contextlib import suppress
 from importlib import import_module
@@ -22,6 +21,7 @@ from unbroken.engine.companion import report
 from unbroken.engine.companion.letter import Work, read_letter
 from unbroken.engine.companion.post import Post
 from unbroken.engine.saving import Inspector, carry_out
+from unbroken.engine.saying import say
 from unbroken.repo import keys, names
 from unbroken.repo.roots import root_of
 from unbroken.repo.writer import CheckpointWriter
@@ -91,7 +91,7 @@ class _Desk:
         except Exception as error:  # noqa: BLE001 - the training raises it
             if not self._say(report.FailedReport.of(error, condemned)):
                 # Nobody else can tell it any more.
-                sys.stderr.write(f"unbroken: the last checkpoint of {work.job} was not saved: {error}\n")
+                say(f"unbroken: the last checkpoint of {work.job} was not saved: {error}")
         else:
             self._say(report.DoneReport(sorted(condemned), outcome.unrecorded, outcome.relieved))
 

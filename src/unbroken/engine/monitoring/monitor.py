@@ -10,7 +10,6 @@ Not promised: that every save is seen. What is told is the newest; while a look 
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -25,6 +24,7 @@ from unbroken.engine.monitoring.textfile import Textfile
 from unbroken.engine.monitoring.worker import Worker
 from unbroken.engine.observer import Saved
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.errors import ConfigError, NoUsableCheckpoint, RestoreFailed, RunBusy, UnsupportedFormat
 from unbroken.repo.repository import Repository
@@ -99,7 +99,7 @@ class Monitor:
         with self._passing(f"the endpoint {address}:{port}"):
             self._endpoint = Endpoint(self._metrics.registry, address=address, port=port)
             if port == 0:  # nobody can know it
-                sys.stderr.write(f"unbroken: metrics at {self._endpoint.url}\n")
+                say(f"unbroken: metrics at {self._endpoint.url}")
 
     def started(self, report: ResumeReport) -> None:
         """Take over what the start came to."""
@@ -173,7 +173,7 @@ class Monitor:
         # Nobody calls any more who could be warned.
         for way in self._problems.keys() - self._spoken:
             self._spoken.add(way)
-            sys.stderr.write(f"unbroken: {self._problems[way]}\n")
+            say(f"unbroken: {self._problems[way]}")
 
     def _tell(self) -> None:
         """Runs in the worker's thread."""

@@ -24,6 +24,7 @@ from functools import partial
 from unbroken.engine.monitoring.worker import Worker
 from unbroken.engine.observer import Saved
 from unbroken.engine.report import ResumeReport
+from unbroken.engine.saying import say
 from unbroken.engine.settings import Settings
 from unbroken.engine.trackers.marks import Marks, passing, title_of
 from unbroken.engine.trackers.place import Finders, Place
@@ -118,7 +119,7 @@ class Trackers:
         # Nobody calls any more who could be warned.
         for title in self._problems.keys() - self._spoken:
             self._spoken.add(title)
-            sys.stderr.write(f"unbroken: {self._problems[title]}\n")
+            say(f"unbroken: {self._problems[title]}")
 
     def wait(self, seconds: float) -> bool:
         """Wait until all that was heard is marked, at most so many seconds. Return whether it is."""

@@ -27,6 +27,7 @@ from unbroken.adapters.nemo_gym.control import LOST, Exported, InFlight, Phase, 
 from unbroken.adapters.nemo_gym.records import Answer, Asked, RolloutRecord
 from unbroken.adapters.nemo_gym.serving.asgi import Headers, Reply
 from unbroken.adapters.nemo_gym.serving.gate import Gate
+from unbroken.engine.saying import say
 from unbroken.errors import CorruptObject, ObjectMissing, UnbrokenError
 
 RUN = "/run"
@@ -102,7 +103,7 @@ class Agent:
         try:
             result = self.journal.result(record)
         except (ObjectMissing, CorruptObject) as error:
-            sys.stderr.write(f"unbroken: the result of {record.id} cannot be read, it begins anew: {error}\n")
+            say(f"unbroken: the result of {record.id} cannot be read, it begins anew: {error}")
             return None
         headers = [(b"content-type", b"application/json"), (words.REPLAYED.encode(), b"1")]
         return Reply(record.status, headers + _policies(record), result)

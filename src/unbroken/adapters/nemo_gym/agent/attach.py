@@ -5,7 +5,6 @@ Nothing of the agent's class is changed. Its log is opened with its application,
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from unbroken.adapters.nemo_gym.agent.outgoing import Others
 from unbroken.adapters.nemo_gym.options import Options
 from unbroken.adapters.nemo_gym.serving.controls import Controls
 from unbroken.adapters.nemo_gym.sessions.registry import config_hash
+from unbroken.engine.saying import say
 from unbroken.errors import ConfigError, InternalError, StoreError
 
 _MODELS = "responses_api_models"
@@ -98,4 +98,4 @@ def _say(name: str, journal: Journal, options: Options) -> None:
     lines += [
         f"{name}: {call.id} {call.server}{call.path} was under way" for call in journal.recovery.in_doubt
     ]
-    sys.stderr.write("".join(f"unbroken: {line}\n" for line in lines))
+    say(*(f"unbroken: {line}" for line in lines))

@@ -7,7 +7,6 @@ to itself are no calls in this sense: they end when the calls inside them do.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +40,7 @@ from unbroken.adapters.nemo_gym.media import Media
 from unbroken.adapters.nemo_gym.records import RolloutRecord
 from unbroken.adapters.nemo_gym.serving.controls import Handler, check_epoch
 from unbroken.adapters.nemo_gym.serving.versions import versions
+from unbroken.engine.saying import say
 from unbroken.errors import CorruptObject, ObjectMissing
 
 
@@ -215,9 +215,7 @@ class AgentOperations:
         return msgspec.structs.replace(recovery, listed=(*recovery.listed, *self._lost))
 
     def _note_lost(self, rollout: str, why: str) -> None:
-        sys.stderr.write(
-            f"unbroken: {self.identity.server}: {rollout} cannot be saved, it begins anew: {why}\n"
-        )
+        say(f"unbroken: {self.identity.server}: {rollout} cannot be saved, it begins anew: {why}")
         self._lost.append(Recovered(id=rollout, tier="fresh", reasons=(why, "it begins anew")))
 
     def _state(self, record: RolloutRecord) -> str:

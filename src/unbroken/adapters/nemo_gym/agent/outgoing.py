@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -36,6 +35,7 @@ from unbroken.adapters.nemo_gym.agent.journal import Journal
 from unbroken.adapters.nemo_gym.control import InFlight, Refusal, Refused
 from unbroken.adapters.nemo_gym.records import Answer, Asked
 from unbroken.adapters.nemo_gym.serving.gate import Gate
+from unbroken.engine.saying import say
 from unbroken.errors import CorruptObject, ObjectMissing
 
 T = TypeVar("T")
@@ -179,9 +179,7 @@ class Outgoing:
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if call.server not in self._away:
             self._away.add(call.server)
-            sys.stderr.write(
-                f"unbroken: {self.others.own}: {call.server} cannot be reached and is waited for ({why})\n"
-            )
+            say(f"unbroken: {self.others.own}: {call.server} cannot be reached and is waited for ({why})")
         if away >= self.patience:
             call.caller.execution.fail(
                 Refusal(

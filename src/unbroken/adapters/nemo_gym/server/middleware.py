@@ -11,7 +11,6 @@ lifespan holds (a session manager of MCP, say) has to be there. Without lifespan
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -35,6 +34,7 @@ from unbroken.adapters.nemo_gym.serving.asgi import (
     replay_of,
 )
 from unbroken.adapters.nemo_gym.serving.controls import Controls
+from unbroken.engine.saying import say
 from unbroken.errors import UnbrokenError
 
 _PATIENCE = 1.0
@@ -135,8 +135,7 @@ class ResourcesMiddleware:
         await self.participant.restore()
         recovery = self.participant.recovery
         if self.participant.failure is None and recovery.source == "log" and recovery.sessions:
-            sys.stderr.write(f"unbroken: {self._name} came back from its log: {_summary(recovery)}\n")
-            sys.stderr.flush()
+            say(f"unbroken: {self._name} came back from its log: {_summary(recovery)}")
 
     @property
     def _name(self) -> str:

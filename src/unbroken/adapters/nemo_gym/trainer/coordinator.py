@@ -12,7 +12,6 @@ Not promised: an order in which rollouts finish that run at the same time.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import warnings
@@ -27,6 +26,7 @@ from unbroken.adapters.nemo_gym.trainer.held import Held
 from unbroken.adapters.nemo_gym.trainer.ledger import Ledger, Owner, Rollout
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, Setting
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
+from unbroken.engine.saying import say
 from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError
 
 SAYS_WITHIN = 10.0
@@ -243,9 +243,9 @@ class Coordinator:
             self._waking = True
         if leaves:
             dropped = self._drop_unknown()
-            sys.stderr.write(
+            say(
                 f"unbroken: the training leaves what it had begun after this checkpoint ({leaves}): new rollouts are named"
-                f" {ledger.timeline}…, and the servers drop what they have of {dropped} others\n"
+                f" {ledger.timeline}…, and the servers drop what they have of {dropped} others"
             )
         self.fleet.release()
         self._begun = self._open = True
@@ -352,8 +352,8 @@ class Coordinator:
     def _begin(self) -> None:
         """Begin a run anew: what another one has left on the servers would be taken for this one's."""
         if dropped := self._drop_unknown():
-            sys.stderr.write(
-                f"unbroken: the run begins anew: {dropped} rollouts that another one had left on the servers are dropped\n"
+            say(
+                f"unbroken: the run begins anew: {dropped} rollouts that another one had left on the servers are dropped"
             )
         self._begun = True
 

@@ -9,7 +9,6 @@ Not promised: that a server that stopped answering in the middle is open again. 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 from unbroken.adapters.nemo_gym.control import Exported, Role, Status
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
+from unbroken.engine.saying import say
 from unbroken.errors import Fenced, ServerMissing, UnbrokenError
 
 STOPPING: tuple[Role, ...] = ("agent", "model", "resources")
@@ -190,4 +190,4 @@ def _servers_of(errors: Sequence[UnbrokenError]) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"unbroken: {text}\n")
+    say(f"unbroken: {text}")

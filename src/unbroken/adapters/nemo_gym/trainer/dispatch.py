@@ -9,7 +9,6 @@ Not promised: an end for a rollout whose agent answers nothing and stays connect
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from unbroken.adapters.nemo_gym.trainer.ledger import Entry, Ledger
 from unbroken.adapters.nemo_gym.trainer.outcomes import Again, Completed, Failed, Lost, Verdict, Wait, judge
 from unbroken.adapters.nemo_gym.trainer.remote import http, unlogged
+from unbroken.engine.saying import say
 from unbroken.errors import InternalError
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ class Dispatcher:
             else:
                 if verdict.anew and not self._told_anew:  # once: a server that is lost has many sessions
                     self._told_anew = True
-                    sys.stderr.write(
-                        f"unbroken: rollouts whose sessions are refused begin anew, {entry.id} first: {verdict.error}\n"
+                    say(
+                        f"unbroken: rollouts whose sessions are refused begin anew, {entry.id} first: {verdict.error}"
                     )
                 return not ledger.again(entry.id, attempt, spent=verdict.spent)
             self._changed.notify_all()

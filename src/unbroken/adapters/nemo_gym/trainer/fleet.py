@@ -5,7 +5,6 @@ Not promised: that a server stays what it was. Roles are asked for once, when th
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from unbroken.adapters.nemo_gym import keys
 from unbroken.adapters.nemo_gym.control import Role, Status
 from unbroken.adapters.nemo_gym.trainer import cut
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
+from unbroken.engine.saying import say
 from unbroken.errors import ConfigError, ServerMissing
 
 LOOK_EVERY = 0.2
@@ -120,8 +120,7 @@ class Fleet:
                 if not waiting:
                     waiting = True
                     names = ", ".join(error.servers)
-                    sys.stderr.write(f"unbroken: waiting for {names}, up to {self.patience:g} s\n")
-                    sys.stderr.flush()
+                    say(f"unbroken: waiting for {names}, up to {self.patience:g} s")
             threading.Event().wait(LOOK_EVERY)
 
     def adopt(self, run: str) -> None:

@@ -11,10 +11,9 @@ other settings goes on as the source would have.
 
 from __future__ import annotations
 
-import sys
-
 from unbroken.adapters.nemo_gym.control import Record, Status
 from unbroken.adapters.nemo_gym.trainer.remote import Declined, Remote
+from unbroken.engine.saying import say
 from unbroken.errors import ConfigError, Fenced, ServerMissing, UnbrokenError
 
 SETTLES = 3
@@ -98,9 +97,9 @@ def _settle_after(source: Remote, session: str, *, moved: bool) -> None:
     except (ServerMissing, Fenced) as untold:
         if isinstance(untold, Declined):
             return  # it holds nothing back
-        sys.stderr.write(
+        say(
             f"unbroken: {source.url} could not be told how the move of {session} ended, and lets its calls go on by"
-            f" itself after a while: {untold}\n"
+            f" itself after a while: {untold}"
         )
 
 

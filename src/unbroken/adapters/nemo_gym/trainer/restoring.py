@@ -14,7 +14,6 @@ Not promised: a way back for servers once the first of them has put records in p
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from unbroken.adapters.nemo_gym.trainer.coordinator import SHOWN, Coordinator
 from unbroken.adapters.nemo_gym.trainer.held import Held
 from unbroken.adapters.nemo_gym.trainer.ledger import Ledger
 from unbroken.adapters.nemo_gym.trainer.payload import Payload, ServerPart, Setting
+from unbroken.engine.saying import say
 
 if TYPE_CHECKING:
     from unbroken.adapters.nemo_gym.trainer.remote import Remote
@@ -75,7 +75,7 @@ class Restoration:
             self.ledger.leave(secrets.token_hex(3))
         self.of.go_on(self.ledger, held, leaves=leaves)
         for line in lines_of(recoveries):
-            sys.stderr.write(f"unbroken: {line}\n")
+            say(f"unbroken: {line}")
 
 
 def plan(of: Coordinator, payload: Payload, graft: Graft) -> Restoration | None:

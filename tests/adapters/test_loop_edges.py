@@ -186,6 +186,47 @@ def test_a_loader_whose_workers_outlast_an_epoch_is_named(tmp_path: Path) -> Non
     assert "Not in the checkpoint: the worker processes of lasting." in str(warning.message)
 
 
+SEEN: list[float] = []
+
+
+def remember(value: float) -> int:
+    SEEN.append(value)
+    return len(SEEN)
+
+
+def look() -> int:
+    return len(SEEN)
+
+
+def test_what_the_functions_that_a_loop_calls_change_is_named(tmp_path: Path) -> None:
+    rate = 1.0
+
+    def anneal() -> float:
+        nonlocal rate
+        rate *= 0.9
+        return remember(rate) * rate
+
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+
+    def loop() -> None:
+        for _ in run.steps(1):
+            anneal()
+
+    with pytest.warns(unbroken.UncoveredWarning) as told:
+        loop()
+    (warning,) = told
+    assert "anneal: assigns rate, a variable of test_what_the_functions" in str(warning.message)
+    assert f"anneal: changes SEEN, a global of {__name__}" in str(warning.message)
+
+
+@pytest.mark.filterwarnings("error::unbroken.UncoveredWarning")
+def test_what_they_change_and_is_tracked_or_only_read_is_not_named(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(seen=SEEN)
+    for step in run.steps(2):
+        remember(step + look())
+
+
 class Slotted:
     __slots__ = ("rng",)
 

@@ -135,6 +135,17 @@ def uncovered(walk: Walk, scratch: Iterable[object] = ()) -> list[Note]:
     return search.run()
 
 
+def changed_by_calls(frame: types.FrameType, known: set[int], scratch: Iterable[object] = ()) -> list[Note]:
+    """Return a note on each thing that the functions of the program which the code in `frame` names change, and that
+    is not `known`: identities of what is captured. What that code itself does with its variables is not looked at."""
+    search = _Search(known, frozenset(map(id, scratch)))
+    code = frame.f_code
+    for name in sorted({*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}):
+        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        search.queue += [_Code.of(function, name, known) for function in functions_in(value)]
+    return search.run()
+
+
 def _tried(walk: Walk) -> frozenset[str]:
     """Return the places of environments that are tried out. One that is known by name is not: what a program has put
     in it, a function for a wrapper of a library, is looked at like all else."""

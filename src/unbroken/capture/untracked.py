@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from unbroken.capture.process_group import unwrapped
+from unbroken.capture.uncovered import UncoveredWarning, changed_by_calls
 from unbroken.state.contents import attributes_in, declared, items_of, members_of, slot_of
 from unbroken.state.lookup import slots_of
 
@@ -72,23 +73,28 @@ def untracked(
 def warn_of_untracked(
     frame: FrameType, tracked: Iterable[object], known: set[str], scratch: Iterable[object] = ()
 ) -> None:
-    """Name what the loop in `frame` keeps in its variables and does not track; each name once, by `known`."""
+    """Name what the loop in `frame` keeps in its variables and does not track, and what the functions that it calls
+    change beside that; each once, by `known`."""
+    tracked, scratch = list(tracked), list(scratch)
     forgotten = untracked(frame.f_locals, tracked, scratch)
     if new := [name for name in forgotten if name not in known]:
-        _warn(
-            frame,
+        told = (
             f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
-            " or keep them in run.vars; a resumed run would start them anew.",
+            " or keep them in run.vars; a resumed run would start them anew."
         )
+        _warn(frame, UntrackedWarning(told))
     loaders = persistent(frame.f_locals, scratch)
     if lasting := [name for name in loaders if name not in known]:
-        _warn(
-            frame,
+        told = (
             f"Not in the checkpoint: the worker processes of {', '.join(lasting)}. They go on from one epoch to the"
             " next, with generators of their own, and a resumed run starts them anew: its samples come in another"
-            " order. Make the loader with persistent_workers=False.",
+            " order. Make the loader with persistent_workers=False."
         )
-    known.update(forgotten, loaders)
+        _warn(frame, UntrackedWarning(told))
+    notes = changed_by_calls(frame, _reachable(tracked), scratch)
+    if changed := [note for note in notes if note.detail not in known]:
+        _warn(frame, UncoveredWarning.of(changed))
+    known.update(forgotten, loaders, (note.detail for note in notes))
 
 
 def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) -> list[str]:
@@ -102,10 +108,10 @@ def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) 
     )
 
 
-def _warn(frame: FrameType, text: str) -> None:
+def _warn(frame: FrameType, told: UserWarning) -> None:
     warnings.warn_explicit(
-        text,
-        UntrackedWarning,
+        told,
+        type(told),
         frame.f_code.co_filename,
         frame.f_lineno,
         frame.f_globals.get("__name__"),

@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from unbroken.capture.made_later import MadeLaterWarning
 from unbroken.capture.source import GraftSource, policy_of_loaded
@@ -86,14 +87,25 @@ def test_what_no_start_could_build_is_named_at_the_first_save_that_holds_it_and_
     taken(source)  # a second warning would be an error
 
 
-def test_a_parameter_that_a_network_of_the_script_has_gained_is_named_too() -> None:
-    """As `torch.nn.utils.prune` adds one. The network has no room for it at the next start, which refuses it."""
+def pruned(net: nn.Linear) -> None:
+    prune.l1_unstructured(net, "weight", 0.5)  # type: ignore[no-untyped-call]
+
+
+def extended(net: nn.Linear) -> None:
+    net.register_parameter("weight_orig", nn.Parameter(torch.ones(2)))
+
+
+@pytest.mark.parametrize("gain", [extended, pruned], ids=["new", "of another name"])
+def test_a_parameter_that_a_network_of_the_script_has_gained_is_named_too(
+    gain: Callable[[nn.Linear], None],
+) -> None:
+    """The network has no room for it at the next start, which refuses it."""
     held = Held()
     source = source_of(held)
     birth = source.skeleton()
     taken(source)
-    held.net.register_parameter("more", nn.Parameter(torch.ones(2)))
-    with pytest.warns(MadeLaterWarning, match=r"Made while training ran: it/net/_parameters/more\."):
+    gain(held.net)
+    with pytest.warns(MadeLaterWarning, match=r"Made while training ran: .*it/net/_parameters/weight_orig"):
         saved = taken(source)
     with pytest.raises(StateMismatch, match="was made while training ran"):
         resumed(birth, saved)

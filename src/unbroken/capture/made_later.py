@@ -22,7 +22,7 @@ from unbroken.capture.uncovered import KIND, SHOWN, UncoveredWarning
 from unbroken.state.graft import TRUSTED
 from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import Class, Function, Method, Value, class_name
-from unbroken.state.places import visit
+from unbroken.state.places import tables_of, visit
 from unbroken.state.planning.callables import VALUE_TYPES
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Snapshot
@@ -62,6 +62,8 @@ class MadeLater:
         self._kinds: dict[str, str] = {}
         """Place -> class, of what is only built in some cases."""
         self._objects: dict[int, weakref.ref[Any]] = {}
+        self._names: frozenset[tuple[str, str]] = frozenset()
+        """Module and name, of what networks list."""
         self._callables: frozenset[str] = frozenset()
         self._classes: frozenset[str] = frozenset()
         self._noted: set[Note] = set()
@@ -78,6 +80,7 @@ class MadeLater:
                 self._objects[id(value)] = weakref.ref(value)
             except TypeError:  # of a class without room for it
                 continue
+        self._names = frozenset(tables_of(walk.snapshot))
         self._callables = frozenset(walk.callables)
         self._classes = frozenset(walk.classes)
         self.heard(walk.snapshot.notes)
@@ -131,12 +134,15 @@ class MadeLater:
             if module not in self._kinds  # what a network of the script itself has gained is not built
             for place in table.values()
         }
+        renamed = {place for name, place in tables_of(walk.snapshot).items() if name[0] in self._kinds}
+        renamed -= {place for name, place in tables_of(walk.snapshot).items() if name in self._names}
         met = {place: (value, facts) for value, facts, place in self._special(walk)}
         late: dict[str, bool] = {}
         """Place -> whether it can be built, of what was made later."""
         for place in sorted(met, key=lambda place: place.count("/")):
             value, facts = met[place]
-            if self._kinds.get(place) == facts.name or self._knows(value) or facts.remade:
+            known = self._knows(value) and place not in renamed
+            if self._kinds.get(place) == facts.name or known or facts.remade:
                 if facts.remade and self._kinds.get(place) != facts.name:
                     late[place] = True
                 continue

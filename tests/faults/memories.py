@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -114,6 +115,27 @@ class TorchRLPrefetchOfSeveral(TorchRLPrefetch):
         self.buffer.sample()
 
 
+class TorchRLRows(Learner):
+    """TorchRL's buffer of several fields, which makes its memory when the first row comes."""
+
+    def __init__(self, run: unbroken.Run) -> None:
+        super().__init__(run)
+        data: Any = importlib.import_module("torchrl.data")
+        self.fields: Any = importlib.import_module("tensordict").TensorDict
+        self.buffer = data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(10), batch_size=4)
+        run.track(buffer=self.buffer)
+
+    def step(self, step: int) -> None:
+        row_of = {"row": torch.as_tensor(row(step)), "next": {"row": torch.rand(3)}}
+        self.buffer.add(self.fields(row_of, batch_size=[], device="cpu"))
+        drawn = self.buffer.sample()
+        assert drawn.device == torch.device("cpu")
+        self.learn((drawn["row"] + drawn["next", "row"]).tolist())
+
+    def chill(self) -> None:
+        self.buffer.empty()
+
+
 class OwnBuffer:
     """Rows in an array, as in many a script."""
 
@@ -187,6 +209,32 @@ class Memmapped(Learner):
 
     def check(self) -> None:
         assert isinstance(self.buffer.rows, np.memmap), "it is still the file that the program has opened"
+
+
+class SharedWithActors(Learner):
+    """A counter of steps and a curriculum that actors in other processes read and raise."""
+
+    def __init__(self, run: unbroken.Run) -> None:
+        super().__init__(run)
+        forking = multiprocessing.get_context("fork")
+        self.counter = forking.Value("q", 0)
+        self.difficulty: Any = forking.Array("d", [1.0, 2.0, 3.0])
+        run.track(shared={"counter": self.counter, "difficulty": self.difficulty})
+
+    def act(self) -> None:
+        with self.counter.get_lock():
+            self.counter.value += 1
+        self.difficulty[self.counter.value % 3] *= 1.5
+
+    def step(self, step: int) -> None:
+        actor = multiprocessing.get_context("fork").Process(target=self.act)
+        actor.start()
+        actor.join()
+        assert actor.exitcode == 0
+        self.learn(self.difficulty[:])
+
+    def chill(self) -> None:
+        self.counter.value = 0
 
 
 class Governed(Learner):

@@ -15,8 +15,10 @@ from .starts import Starts, Training, differing
     [
         memories.Prefetching,
         pytest.param(memories.TorchRLPrefetch, marks=pytest.mark.exactness),
+        pytest.param(memories.TorchRLRows, marks=pytest.mark.exactness),
         memories.BuiltLater,
         memories.Memmapped,
+        memories.SharedWithActors,
         memories.Governed,
         memories.Episodic,
     ],

@@ -66,8 +66,24 @@ def _class_of(value: object) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
+def _queue(value: Any) -> Lost | None:
+    try:
+        empty = value.empty()
+    except (OSError, ValueError):  # it is closed
+        return None
+    return None if empty else ("not captured", "a queue between processes or tasks, in which something waits")
+
+
 _KINDS: tuple[tuple[str, str, Callable[[Any], Lost | None]], ...] = (
     ("threading", "Thread", _thread),
     ("subprocess", "Popen", _process),
     ("socket", "socket", _socket),
+    ("multiprocessing.queues", "Queue", _queue),
+    ("multiprocessing.queues", "SimpleQueue", _queue),
+    ("asyncio.queues", "Queue", _queue),
+    (
+        "multiprocessing.managers",
+        "BaseProxy",
+        lambda _: ("not captured", "what the process of a manager holds"),
+    ),
 )

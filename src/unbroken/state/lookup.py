@@ -27,7 +27,7 @@ STATELESS = frozenset({
     "multiprocessing", "concurrent", "asyncio", "contextvars", "_contextvars", "ctypes", "_ctypes", "mmap",
     "io", "_io", "tempfile", "logging", "csv", "_csv", "warnings", "traceback", "atexit",
     # Constants: what they are is in the code.
-    "re", "operator", "typing", "abc", "inspect", "importlib", "_frozen_importlib",
+    "re", "string", "_struct", "contextlib", "operator", "typing", "abc", "inspect", "importlib", "_frozen_importlib",
     "_frozen_importlib_external", "functools",
 })  # fmt: skip
 """Modules of the standard library whose objects hold nothing that belongs to a run. Objects of the others

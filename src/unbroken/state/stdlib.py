@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unbroken.errors import NotCapturable
-from unbroken.state import dtypes, holders, iterators
+from unbroken.state import dtypes, holders, iterators, shared_values
 from unbroken.state.contents import plain_of
 from unbroken.state.nodes import Bytes, Dict, List, Value, class_name
 from unbroken.state.policy import Codec
@@ -250,6 +250,7 @@ _SCALAR = ScalarCodec()
 CODECS: dict[str, Codec] = {
     **holders.CODECS,
     **iterators.CODECS,
+    **shared_values.CODECS,
     "datetime:datetime": ItemsCodec("datetime", _moment, _datetime),
     "datetime:date": TextCodec("date", lambda v: v.isoformat(), datetime.date.fromisoformat),
     "datetime:time": ItemsCodec("time", _moment, _time),

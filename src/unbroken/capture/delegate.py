@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from unbroken.capture.owned import left_out, parts_of
+from unbroken.capture.torchrl import settle
 from unbroken.state.nodes import Dict, Value, class_name
 from unbroken.state.policy import Phase
 
@@ -74,6 +75,8 @@ class Delegate:
                 graft.note_at(way, "error", "cannot take what was saved; track it by a name of its own.")
         # The values that it takes are complete only when every other write has run.
         graft.write(getattr(twin, self._put), state, phase=Phase.OWNERS)
+        if cls.startswith("torchrl."):
+            graft.write(settle, twin, state, phase=Phase.OWNERS)
         return twin
 
 

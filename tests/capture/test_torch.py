@@ -517,3 +517,15 @@ def test_forged_values_are_refused(forged: Coded) -> None:
     root: Any = saved.components["training_state"].roots["it"]
     root.a["x"] = forged
     assert plan(saved, {"it": Holder(x=None)}, POLICY).errors != []
+
+
+def test_of_a_tensordict_of_parameters_it_does_not_matter_where_it_was_used_last() -> None:
+    tensordict: Any = pytest.importorskip("tensordict")
+    net = nn.Linear(2, 2)
+    used, unused = (tensordict.TensorDictParams(tensordict.TensorDict.from_module(net)) for _ in range(2))
+    with used.to_module(net):
+        pass
+    assert used._last_op is not None
+    saved = capture({"it": Holder(parameters=used)}, POLICY)
+    assert saved.notes == []
+    assert plan(saved, {"it": Holder(parameters=unused)}, POLICY).differences == []

@@ -290,6 +290,8 @@ POLICY = Policy(
         "torch._dynamo.eval_frame:OptimizedModule": _COMPILED,
         "torch.nn.parallel.distributed:DistributedDataParallel": _PARALLEL,
         "torch.nn.modules.rnn:RNNBase": frozenset({"_flat_weight_refs"}),
+        # How to undo the last `with parameters.to_module(...)`, which is over at a clean point.
+        "tensordict.base:TensorDictBase": frozenset({"_last_op", "_last_op_queue"}),
     },
     external=frozenset(
         {

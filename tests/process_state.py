@@ -63,6 +63,11 @@ def _directory() -> str | None:
         return None
 
 
+def _put_back_directory(before: str | None) -> None:
+    if before is not None:
+        os.chdir(before)
+
+
 def _hooks() -> tuple[Any, ...]:
     return sys.excepthook, sys.unraisablehook, threading.excepthook
 
@@ -83,7 +88,7 @@ def _put_back_logging(before: tuple[int, int]) -> None:
 _PLACES = (
     _Place(_signals, _put_back_signals),
     _Place(lambda: dict(os.environ), _put_back_variables),
-    _Place(_directory, os.chdir),
+    _Place(_directory, _put_back_directory),
     _Place(lambda: list(sys.path), lambda before: sys.path.__setitem__(slice(None), before)),
     _Place(_hooks, _put_back_hooks),
     _Place(_logging, _put_back_logging),

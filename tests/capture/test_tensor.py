@@ -600,3 +600,26 @@ def test_memory_may_change_its_size_after_it_was_compared_as_a_session() -> None
     tensor = torch.arange(4.0)
     assert digest_of(tensor) == digest_of(torch.arange(4.0)) != digest_of(torch.zeros(4))
     assert tensor.untyped_storage().resizable()
+
+
+def test_nothing_that_can_be_called_comes_to_stand_in_front_of_a_method_of_a_tensor() -> None:
+    class Score:
+        def __call__(self) -> str:
+            raise AssertionError("a document has something called")
+
+    original, twin, own = torch.zeros(3), torch.ones(3), Score()
+    vars(original)["other"] = own
+    document = capture({"own": own, "it": original}, POLICY)
+    (root,) = [
+        node
+        for component in document.components.values()
+        for node in component.roots.values()
+        if isinstance(node, Coded)
+    ]
+    assert isinstance(root.v, Dict) and root.v.v is not None
+    attributes = root.v.v["attributes"]
+    assert isinstance(attributes, Dict) and attributes.v is not None
+    attributes.v["detach"] = attributes.v.pop("other")
+    graft = plan(document, {"own": own, "it": twin}, POLICY)
+    assert "in front of a method" in str(graft.errors)
+    assert vars(twin) == {}

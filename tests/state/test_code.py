@@ -64,6 +64,8 @@ def test_of_one_bytecode_the_digest_decides_and_of_two_nothing() -> None:
     assert not may_be_one_code("7:aa", "7:bb")
     assert may_be_one_code("7:aa", "8:bb")
     assert may_be_one_code("", "")
+    assert may_be_one_code("aa", "7:aa")
+    assert not may_be_one_code("aa", "7:bb")
     assert code_hash(rising().__code__) != code_hash(falling().__code__)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.state.values import ENCODINGS, POLICY, Holder, restored
 from unbroken.capture.delegate import Delegate
+from unbroken.state.graft import plan
 from unbroken.state.places import visit
 from unbroken.state.policy import Policy
 from unbroken.state.walk import capture
@@ -188,3 +189,13 @@ def test_what_an_object_owns_beside_its_state_is_looked_for_without_asking() -> 
     assert asked == []
     places = [place for place, _ in visit("root", snapshot.components["training_state"].roots["root"])]
     assert {"root/value/value/.parts.0", "root/value/value/.parts.1"} <= set(places)
+
+
+def test_a_number_of_more_digits_than_python_writes_comes_back() -> None:
+    class Big(int):
+        pass
+
+    twin = Holder(value=Big(10**5000))
+    graft = plan(capture({"r": Holder(value=Big(10**5000))}, POLICY), {"r": twin}, POLICY)
+    graft.apply()
+    assert twin.__dict__["value"] == 10**5000

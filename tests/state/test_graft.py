@@ -331,12 +331,15 @@ def valued(cls: type[Rate], value: float) -> Rate:
     return rate
 
 
-@pytest.mark.parametrize("twin", [valued(Rate, 1.0), lambda left: left], ids=["object", "function"])
-@pytest.mark.parametrize("trusted", [True, False], ids=["of the library", "used elsewhere"])
+@pytest.mark.parametrize(
+    ("twin", "trusted"),
+    [(valued(Rate, 1.0), True), (valued(Rate, 1.0), False), (lambda left: left, False)],
+    ids=["object-of the library", "object-used elsewhere", "function-used elsewhere"],
+)
 def test_what_a_training_has_put_in_the_place_of_something_that_is_called_comes_back(
     twin: Callable[[float], float], trusted: bool
 ) -> None:
-    """Another schedule, another noise: an object of a class that the program uses, or is written for."""
+    """Another schedule, another noise: an object of a class that the program uses, or that stands beside its own."""
     policy = Policy(trusted=frozenset({"tests"} if trusted else ()))
     saved, now = Part(rate=valued(Constant, 0.5)), Part(rate=twin)
     beside: dict[str, Any] = {} if trusted else {"other": valued(Constant, 3.0)}
@@ -361,6 +364,12 @@ def test_a_function_is_never_built_and_what_the_program_calls_stays() -> None:
     [
         Object(c="numpy:vectorize", a={"pyfunc": Class(q="builtins:int")}),  # the program has none
         Object(c=class_name(Part)),  # cannot be called
+        Object(c="tests.state.test_graft:Constant", a={"value": Function(q="tests.state.test_graft:plan")}),
+        Object(
+            c="tests.state.test_graft:Constant",
+            a={"value": Tuple(v=[Class(q="tests.state.test_graft:Part")])},
+        ),
+        Object(c="tests.state.test_graft:Constant", a={"value": Ref(to=0)}),
         Object(c=class_name(Network)),  # is never built
         Object(c=class_name(Bomb)),
     ],

@@ -13,6 +13,7 @@ import pytest
 
 from unbroken.state.graft import plan
 from unbroken.state.lookup import Kind, lookup
+from unbroken.state.nodes import Object, class_name
 from unbroken.state.policy import Policy
 from unbroken.state.walk import capture
 
@@ -95,8 +96,38 @@ def test_what_cannot_be_pickled_is_named() -> None:
     assert [(note.kind, note.place) for note in notes] == [("not captured", "r/value")]
 
 
+def test_where_attributes_may_be_shared_it_is_said_that_they_come_back_twice() -> None:
+    stats: dict[str, int] = {}
+    alone, shared = letters(3), letters(3)
+    shared.__dict__["stats"] = stats
+    kinds = {note.kind for note in capture({"r": Holder(alone)}, POLICY).notes}
+    assert kinds == {"opaque"}
+    kinds = {note.kind for note in capture({"r": Holder([shared, stats])}, POLICY).notes}
+    assert kinds == {"opaque", "approximate"}
+
+
+def test_what_was_saved_in_parts_is_refused_before_anything_is_written() -> None:
+    document = capture({"r": Holder()}, POLICY)
+    (component,) = document.components.values()
+    root: Any = component.roots["r"]
+    root.a["value"] = Object(c=class_name(Letters), a={"mark": 1})
+    twin = Holder(letters(2))
+    found = plan(document, {"r": twin}, POLICY)
+    assert "half of it is lost" in str(found.errors)
+    assert vars(twin.value) == {}
+
+
+class Covered:
+    """A slot in front of which a property stands."""
+
+    __slots__ = ("a",)
+
+
+setattr(Covered, "a", property(lambda covered: 1))  # noqa: B010 - what nobody could write as an assignment
+
+
 @pytest.mark.parametrize(
-    "cls", [Holder, Slots, Both, Own, Namespace, queue.Queue, ValueError, dict, np.ndarray]
+    "cls", [Covered, Holder, Slots, Both, Own, Namespace, queue.Queue, ValueError, dict, np.ndarray]
 )
 def test_a_class_that_shows_what_it_holds_is_walked(cls: type) -> None:
     assert lookup(POLICY).facts(cls).kind is not Kind.OPAQUE

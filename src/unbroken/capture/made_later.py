@@ -23,7 +23,7 @@ from unbroken.state.graft import TRUSTED
 from unbroken.state.lookup import ClassFacts, Kind, lookup
 from unbroken.state.nodes import Class, Function, Method, Value, class_name
 from unbroken.state.places import tables_of, visit
-from unbroken.state.planning.callables import VALUE_TYPES
+from unbroken.state.planning.values import VALUE_TYPES
 from unbroken.state.policy import Policy
 from unbroken.state.snapshot import Note, Snapshot
 

@@ -234,7 +234,10 @@ class TensorCodec:
             return
         for key, item in node.v.items():
             new = graft.value(key, item, had.get(key, MISSING))
-            if key not in had or had[key] is not new:
+            if callable(new) and key not in had and callable(getattr(type(result), key, None)):
+                # Or a document could have its own arguments called where a tensor has a method.
+                graft.note_at(key, "error", "would stand in front of a method of tensors.")
+            elif key not in had or had[key] is not new:
                 graft.write(vars(result).__setitem__, key, new)
 
 

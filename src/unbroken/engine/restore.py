@@ -181,7 +181,7 @@ def restore(
     noted = [d for d in graft.differences if d.level in _REPORTED]
     reports = lines([*judged.reports, *(reword(d.place, words_of_difference(d)) for d in noted)])
     # What training had put there is gone; what a person has changed is told as that.
-    changed = {change.place for change in changes}
+    changed = {change.place for change in changes if change.untouched}
     gone = [d for d in noted if d.level == "stays" and birth is not None and not within(d.place, changed)]
     inexact = tuple(
         dict.fromkeys((*judged.inexact, *lines(reword(d.place, words_of_difference(d)) for d in gone)))

@@ -20,8 +20,12 @@ def code_hash(code: types.CodeType) -> str:
 
 
 def may_be_one_code(a: str, b: str) -> bool:
-    """Return False if two hashes are of different code: True too if what compiled it differs, since nothing tells then."""
-    return a == b or a.partition(":")[0] != b.partition(":")[0]
+    """Return False if two hashes are of different code: True too if what compiled it differs, since nothing tells then.
+
+    An older hash does not say what compiled it, and is compared by its digest.
+    """
+    (a_by, _, a_digest), (b_by, _, b_digest) = a.rpartition(":"), b.rpartition(":")
+    return a_digest == b_digest or bool(a_by and b_by and a_by != b_by)
 
 
 def _digest(code: types.CodeType) -> str:

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any, cast
 
+from unbroken.state.nodes import PLAIN
 from unbroken.types import MISSING
 
 _WITH_MEMBERS: dict[Any, None] = dict.fromkeys((list, tuple, set, frozenset, deque))
@@ -49,6 +50,11 @@ def attributes_in(value: object) -> Mapping[str, Any]:
         if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return cast("Mapping[str, Any]", slot.__get__(value))
     return {}
+
+
+def holds_objects(value: object) -> bool:
+    """Whether attributes of an object hold what others may hold too."""
+    return any(type(held) not in PLAIN for held in attributes_in(value).values())
 
 
 def slot_of(value: object, name: str) -> Any:

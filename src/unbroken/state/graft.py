@@ -45,6 +45,7 @@ from unbroken.state.places import Frame, frame_of, index, place_of, tables_of
 from unbroken.state.planning.growth import Growth
 from unbroken.state.planning.objects import plan_attributes
 from unbroken.state.planning.table import PLANNERS
+from unbroken.state.planning.values import holds_values_alone
 from unbroken.state.policy import Phase, Policy
 from unbroken.state.snapshot import Blob, Bytes, Rows, Snapshot
 from unbroken.state.walk import Walk, walk
@@ -361,14 +362,19 @@ class Graft:
 
     def may_stand_for(self, node: Object, twin: object) -> bool:
         """Whether an object of the class of `node` is built where the program has `twin`, which can be called: what a
-        training has put there, another schedule or noise. Only of classes that the program uses, or is written
-        for: what is called here is called with what the program gives it."""
+        training has put there, another schedule or noise. Only of a class that the program uses, or that stands
+        beside its own, and which holds values alone: what is called here is called with what the program gives it, and a
+        document must not choose what that leads to."""
         found = self.loaded_class(node.c, MISSING)
         if found is None or self.is_structural(twin) or self.facts(found).structural:
             return False
-        ours = self.policy.trusted | {"__main__"}
-        known = found.__module__.partition(".")[0] in ours or node.c in self._twin.classes
-        return known and issubclass(found, Callable) and not hasattr(found, "__del__")  # type: ignore[arg-type]
+        beside = found.__module__ in (type(twin).__module__, "__main__")
+        known = node.c in self._twin.classes or (
+            beside and type(twin).__module__ not in sys.stdlib_module_names
+        )
+        if not known or hasattr(found, "__del__") or not holds_values_alone(node):
+            return False
+        return issubclass(found, Callable)  # type: ignore[arg-type]
 
     def attributes(self, saved: Mapping[str, Value], owner: object) -> None:
         """Plan what `Walk.attributes` wrote, for an owner that is new."""

@@ -107,12 +107,17 @@ def attributes_of(value: Any, facts: ClassFacts) -> Mapping[str, Any]:
     return own if facts.on_class is None else {**facts.on_class(value), **own}
 
 
+def _named(cls: type) -> tuple[str, ...]:
+    """Return what a class itself names as its slots."""
+    declared = cls.__dict__.get("__slots__", ())
+    return (declared,) if isinstance(declared, str) else tuple(declared)
+
+
 def slots_of(cls: type) -> tuple[str, ...]:
     """Return the names of all slots of a class and its bases, except the two that hold no state."""
     found: list[str] = []
     for base in cls.__mro__:
-        declared = base.__dict__.get("__slots__", ())
-        for name in (declared,) if isinstance(declared, str) else tuple(declared):
+        for name in _named(base):
             if name not in ("__dict__", "__weakref__"):
                 mangled = name.startswith("__") and not name.endswith("__")
                 found.append(f"_{base.__name__.lstrip('_')}{name}" if mangled else name)
@@ -126,7 +131,8 @@ def _hides_memory(cls: type, shown: frozenset[str]) -> bool:
         base = cls.__base__
         assert base is not None
         slots = [value for value in vars(cls).values() if type(value) is types.MemberDescriptorType]
-        pointers = len(slots) if cls.__flags__ & _HEAP_TYPE else 0
+        # Of a slot that something else stands in front of only the name is left.
+        pointers = max(len(slots), len(_named(cls))) if cls.__flags__ & _HEAP_TYPE else 0
         pointers += bool(cls.__dictoffset__ and not base.__dictoffset__)
         pointers += bool(cls.__weakrefoffset__ and not base.__weakrefoffset__)
         if cls.__basicsize__ - base.__basicsize__ > _POINTER * pointers:

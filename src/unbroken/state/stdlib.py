@@ -169,7 +169,9 @@ def _is_plainly(value: Any, plain: object) -> bool:
     if not isinstance(value, (int, float, str, bytes)):
         return False
     own = plain_of(value)
-    return type(own) is type(plain) and repr(own) == repr(plain)
+    if type(own) is not type(plain):
+        return False
+    return repr(own) == repr(plain) if isinstance(own, float) else bool(own == plain)
 
 
 class NamespaceCodec:

@@ -30,7 +30,7 @@ from unbroken.errors import NotCapturable
 from unbroken.state import arrays
 from unbroken.state.code import changing_parts, code_hash, function_name, partial_name
 from unbroken.state.collector import no_garbage_collection
-from unbroken.state.contents import items_of, members_of, slot_of
+from unbroken.state.contents import holds_objects, items_of, members_of, slot_of
 from unbroken.state.living import lost_with
 from unbroken.state.lookup import ClassFacts, Kind, attributes_of, lookup
 from unbroken.state.nodes import (
@@ -339,8 +339,7 @@ class Walk:
         node = List(v=[], c=facts.name if subclass else "")
         self._keep(value, node)
         node.v = [self.child(str(i), item) for i, item in enumerate(members_of(value))]
-        if subclass:
-            node.a = self._attributes(value, facts)
+        node.a = self._attributes(value, facts) if subclass else {}
         return node
 
     def _packed(self, value: list[Any]) -> Packed | None:
@@ -533,6 +532,8 @@ class Walk:
             node: External | Opaque = External(c=facts.name)
         else:
             self.note("opaque", facts.name)
+            if holds_objects(value):
+                self.note("approximate", f"{facts.name}: what it shares with others comes back twice.")
             b, inline = self.pack(np.frombuffer(data, np.uint8))
             node = Opaque(c=facts.name, b=b, data=inline)
         self._keep(value, node)
@@ -540,8 +541,7 @@ class Walk:
 
 
 def _watches(ring: object, name: str, value: object) -> bool:
-    """Whether an attribute of a ring is what counts its rows, for the ledger, or what a copy of the ring has
-    in its place: the method of its class."""
+    """Whether an attribute of a ring counts its rows for the ledger, or is the method that a copy has in its place."""
     if isinstance(value, types.MethodType) and value.__self__ is ring:
         return value.__func__ is getattr(type(ring), name, None)
     return getattr(type(value), HOOK, False)

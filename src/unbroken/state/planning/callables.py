@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from unbroken.state.code import changing_parts, code_hash, function_name, may_be_one_code, partial_name
 from unbroken.state.nodes import Class, Function, Method, Partial, class_name, same
 from unbroken.state.planning.objects import keep_program_s
+from unbroken.state.planning.values import VALUE_TYPES
 from unbroken.types import MISSING
 
 if TYPE_CHECKING:
@@ -95,16 +93,6 @@ def plan_partial(graft: Graft, node: Partial, twin: object) -> Any:
     if own and old.func is function and len(args) == len(old.args) and all(map(same, args, old.args)):
         return graft.bind(node, twin)
     return graft.bind(node, partial(function, *args, **keywords))
-
-
-VALUE_TYPES: dict[str, type] = {
-    class_name(t): t
-    for t in (
-        *(bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, deque),
-        *(t for t in set(np.sctypeDict.values()) if issubclass(t, (np.bool_, np.number))),
-    )
-}
-"""Classes that a document may name although the program does not hold them: making one does nothing."""
 
 
 def plan_class(graft: Graft, node: Class, twin: object) -> Any:

@@ -30,6 +30,11 @@ def plan_object(graft: Graft, node: Object, twin: object) -> Any:
             own = graft.bind(node, object.__new__(cls))
         except TypeError:  # a class written in C that makes its objects itself
             return graft.bind(node, graft.refuse(f"{node.c} cannot be built without its constructor.", twin))
+    if mine and graft.facts(type(own)).kind is Kind.OPAQUE:
+        graft.error(
+            f"{node.c} was saved without what its class keeps in memory of C, so that half of it is lost."
+        )
+        return graft.bind(node, own)
     captor = next((c for rule in graft.policy.captors if (c := rule(own)) is not None), None)
     only = captor.attributes(own) if captor is not None else None
     facts = graft.facts(type(own))

@@ -71,6 +71,14 @@ def point(n: int) -> Point:
     return Point(n / 2, n)
 
 
+class Spoilt(ValueError):
+    pass
+
+
+def spoilt(n: int) -> Spoilt:
+    return Spoilt("the reward is no number", n)
+
+
 def shown(value: Any) -> object:
     if isinstance(value, Point):
         return value.x, value.n
@@ -83,7 +91,7 @@ def letters(n: int) -> Letters:
     return Letters(b"a" * n)
 
 
-@pytest.mark.parametrize("make", [frame, column, tree, point, letters])
+@pytest.mark.parametrize("make", [frame, column, tree, point, letters, spoilt])
 def test_it_comes_back_whole(make: Any) -> None:
     saved, twin = Holder(make(5)), Holder(make(2))
     assert shown(saved.value) != shown(twin.value)

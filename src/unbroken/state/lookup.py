@@ -47,7 +47,7 @@ WALKED_STDLIB = frozenset({"collections", "argparse", "types", "dataclasses"})
 
 
 _SHOWN_ENOUGH = frozenset({
-    "builtins:BaseException", "builtins:module", "builtins:property", "builtins:classmethod", "builtins:staticmethod",
+    "builtins:module", "builtins:property", "builtins:classmethod", "builtins:staticmethod",
     "weakref:ReferenceType", "_thread:_local",
 })  # fmt: skip
 """Classes written in C whose memory is no state, or stands in attributes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import warnings
 import weakref
 from pathlib import Path
@@ -225,6 +226,58 @@ def test_what_they_change_and_is_tracked_or_only_read_is_not_named(tmp_path: Pat
     run.track(seen=SEEN)
     for step in run.steps(2):
         remember(step + look())
+
+
+AROUND_A_LOOP = """
+import sys, unbroken
+
+MADE, TOLD, PLOTTED = [], [], []
+
+def make():
+    MADE.append(1)
+
+def tell():
+    TOLD.append(1)
+
+def plot():
+    PLOTTED.append(1)
+
+def never():
+    PLOTTED.clear()
+
+{head}
+    make()
+    run = unbroken.Run(sys.argv[1], quiet=True)
+    run.vars.n = 0
+    for step in run.steps(2):
+        run.vars.n += 1
+        tell()
+    plot()
+{foot}
+"""
+
+
+@pytest.mark.parametrize("place", ["a function", "the module"])
+def test_of_what_is_called_around_a_loop_only_what_is_called_inside_is_named(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, foot = ("def main():", "main()") if place == "a function" else ("if True:", "")
+    script = tmp_path / "script.py"
+    script.write_text(AROUND_A_LOOP.format(head=head, foot=foot))
+    monkeypatch.setattr("sys.argv", [str(script), str(tmp_path / "run")])
+    with pytest.warns(unbroken.UncoveredWarning) as told:
+        runpy.run_path(str(script), run_name="__main__")
+    (warning,) = told
+    told_of = str(warning.message).partition(". A resumed run")[0]
+    assert told_of == "Not in the checkpoint: tell: changes TOLD, a global of __main__"
+
+
+@pytest.mark.filterwarnings("error::unbroken.UncoveredWarning")
+def test_where_the_body_of_a_loop_cannot_be_told_no_function_is_named(tmp_path: Path) -> None:
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    steps = run.steps(2)
+    while next(steps, None) is not None:
+        remember(1.0)
 
 
 class Slotted:

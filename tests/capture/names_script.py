@@ -1,13 +1,16 @@
 """What code does with names, under the Python that runs this: `python names_script.py PATH_OF_NAMES`.
 
-Prints a line for each function that is understood otherwise than its entry here says. Needs nothing but the
+Prints a line for each function or loop that is understood otherwise than its entry here says. Needs nothing but the
 standard library, so that any interpreter can run it.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+import textwrap
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -73,6 +76,32 @@ CASES: list[tuple[str, str, list[str]]] = [
 ]
 """A function's body, a name in it, and what is done with it, sorted."""
 
+LOOPS = [
+    "out_a()\nfor s in steps():\n    in_a(in_b)\nout_b()",
+    "for s in steps():\n    in_a()\nelse:\n    out_a()",
+    "for s in through(steps()):\n    in_a()\nout_a()",
+    "passed = steps()\nout_a()\nfor s in passed:\n    in_a()\nout_a(passed)",
+    "for i, s in enumerate(steps()):\n    if s:\n        in_a()\n        continue\n    x = in_b if s else in_c\nout_a()",
+    "for s in steps():\n    in_a()\n    if s:\n        out_a()\n        break\nelse:\n    out_b()\nout_c()",
+    "for s in steps():\n    in_a()\n    if s:\n        break\nout_a()",
+    "for s in steps():\n    in_a()\n    if s:\n        out_a()\n        raise KeyError\nout_b()",
+    "for s in steps():\n    try:\n        in_a()\n    except KeyError:\n        in_b()\n    finally:\n        in_c()\nout_a()",
+    "try:\n    out_a()\n    for s in steps():\n        in_a()\nexcept KeyError:\n    out_b()\nfinally:\n    out_c()",
+    "for s in steps():\n    try:\n        in_a()\n    except KeyError:\n        out_a()\n        break\nout_b()",
+    "with out_a():\n    for s in steps():\n        with in_a() as a:\n            in_b()\n    out_b()\nout_c()",
+    "for k in (1, 2):\n    out_a()\n    for s in steps():\n        in_a()\n        for j in in_b:\n            in_c()\n    out_b()",
+    "for k in (1, 2):\n    try:\n        for s in steps():\n            in_a()\n    except KeyError:\n        out_a()\n    out_b()",
+    "k = 2\nwhile k:\n    k -= 1\n    for s in steps():\n        while in_a():\n            in_b()\n    out_a()",
+    "for s in steps():\n    x = [in_a(i) for i in in_b]\n    y = sorted(x, key=lambda i: in_c(i))\nout_a(lambda: out_b())",
+    "for s in steps():\n    a.out_a()\n    in_a.out_b()\n    a.out_c = 1\n    in_b[in_c] = 1",
+    "next(steps(), None)\nout_a()",
+    "passed = steps()\nfor k in (1, 2):\n    next(passed, None)\n    out_a()",
+    "passed = steps()\nwhile next(passed, None):\n    out_a()",
+    "sum(out_a(s) for s in steps())\nout_b()",
+    "out_a()\nfor s in steps():\n    in_a()\n" + "    a.b[s] = a.c(s)\n" * 300 + "    in_b()\nout_b()",
+]
+"""What asks for `steps`: names that begin with `in_` are read in its loop, and those with `out_` are not."""
+
 
 def code_of(body: str) -> CodeType:
     source = f"def around(cell):\n  class C:\n   def act(self):\n    {body}\n  return C"
@@ -91,12 +120,71 @@ def wrong(names: Any) -> list[str]:
     return found
 
 
+class Steps:
+    """Has no step; says what is read in the loop that asks for the first."""
+
+    def __init__(self, names: Any) -> None:
+        self.names, self.frame = names, sys._getframe(2)
+        self.read: set[str] = set()
+
+    def __iter__(self) -> Steps:
+        return self
+
+    def __next__(self) -> int:
+        self.read = set(self.names.read_in_loop(self.frame.f_code, self.frame.f_lasti))
+        raise StopIteration
+
+
+class Whatever:
+    """Stands before, in and after a loop."""
+
+    def __call__(self, *_: object) -> Whatever:
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def through(steps: Iterator[int]) -> Iterator[int]:
+    yield from steps
+
+
+def wrong_loops(names: Any) -> list[str]:
+    found: list[str] = []
+    for body in LOOPS:
+        words = set(re.findall(r"(?:in|out)_\w", body))
+        inside = {word for word in words if word.startswith("in_")}
+        local = f"def train({', '.join(sorted(words))}):\n{textwrap.indent(body, '    ')}\ntrain(*[any_] * {len(words)})"
+        cells = f"def around():\n    {' = '.join(sorted(words))} = any_\n"
+        cells += (
+            textwrap.indent(f"def train():\n{textwrap.indent(body, '    ')}\ntrain()", "    ") + "\naround()"
+        )
+        function = f"def train():\n{textwrap.indent(body, '    ')}\nfor _ in range(40):\n    train()"
+        for source in (body, function, local, cells):
+            made: list[Steps] = []
+
+            def steps(made: list[Steps] = made) -> Steps:
+                made.append(Steps(names))
+                return made[-1]
+
+            exec(
+                source,
+                {**dict.fromkeys(words, Whatever()), "any_": Whatever(), "steps": steps, "through": through},
+            )
+            for read in ({word for word in one.read if word in words} for one in made):
+                if read != inside:
+                    found.append(f"{source[:400]}: {sorted(read)} and not {sorted(inside)}")
+                    break
+    return found
+
+
 def main() -> None:
     spec = importlib.util.spec_from_file_location("names", sys.argv[1])
     assert spec is not None and spec.loader is not None
     names = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(names)
-    print("\n".join([sys.version.split()[0], *wrong(names)]))
+    print("\n".join([sys.version.split()[0], *wrong(names), *wrong_loops(names)]))
 
 
 if __name__ == "__main__":

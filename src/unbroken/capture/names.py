@@ -1,4 +1,5 @@
 """What a function's code does with names that are not its own: globals, variables around it, attributes.
+And which names are read in a loop.
 
 Read from its bytecode, which is there also where the source is not. A value is followed from where its name is
 read, on every way through the code, to what takes it off the stack: `SEEN.append(x)`, `SEEN[f(x)] = y`,
@@ -35,6 +36,10 @@ _NOTHING = frozenset({
 })  # fmt: skip
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _CELL = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
+_LOCAL = frozenset({
+    "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "LOAD_FAST_BORROW",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+})  # fmt: skip
 _MEMBER = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _MEMBER_OF_SUPER = "LOAD_SUPER_ATTR"
 """Since 3.12; before, `super` is called like any function."""
@@ -85,6 +90,48 @@ def uses(code: types.CodeType) -> Iterator[Use]:
         if isinstance(constant, types.CodeType):
             # A variable of this very function is no state: each call has its own.
             yield from (use for use in uses(constant) if not _is_local(use, code))
+
+
+def read_in_loop(code: types.CodeType, at: int) -> frozenset[str]:
+    """Return the names that are read in the body of a `for` loop of `code`, and by the comprehensions and lambdas in it.
+    `at` is the offset of what asks for the next item; where that is no such loop there are none.
+
+    The body is what comes back to the loop's head, wherever it stands: what only leaves the loop may stand among it,
+    and handlers of exceptions behind it."""
+    steps = list(dis.get_instructions(code))
+    head = max((i for i, step in enumerate(steps) if step.offset <= at), default=0)
+    while steps[head].opname == "EXTENDED_ARG":  # Python 3.10 says that it is there
+        head += 1
+    if steps[head].opname != "FOR_ITER":
+        return frozenset()
+    index = {step.offset: i for i, step in enumerate(steps)}
+    before: dict[int, list[int]] = {}
+    # From before the head comes only what begins the loop: what gets there only that way is of a loop around it.
+    for i, step in enumerate(steps[head + 1 :], head + 1):
+        if step.opcode in _JUMPS:
+            before.setdefault(index[step.argval], []).append(i)
+        if step.opname not in _ALWAYS_JUMPS | _ENDS:
+            before.setdefault(i + 1, []).append(i)
+    open_, body = [head], set[int]()
+    while steps[open_[-1] - 1].opname == "EXTENDED_ARG":  # jumps go to the first of them
+        open_.append(open_[-1] - 1)
+    while open_:
+        new = set(before.get(open_.pop(), ())) - body
+        body |= new
+        open_ += new
+    return frozenset(name for i in body for name in _read(steps[i]))
+
+
+def _read(step: dis.Instruction) -> Iterator[str]:
+    value: object = step.argval
+    if step.opname in _GLOBAL | _CELL:
+        yield str(value)
+    elif step.opname in _LOCAL:
+        names = value if isinstance(value, tuple) else (value,)
+        yield from (str(name) for name in (names[1:] if step.opname.startswith("STORE_") else names))
+    elif isinstance(value, types.CodeType) and value.co_name.startswith("<"):
+        inner = (other for other in dis.get_instructions(value) if other.opname not in _LOCAL)
+        yield from (name for other in inner for name in _read(other))
 
 
 def _is_local(use: Use, code: types.CodeType) -> bool:

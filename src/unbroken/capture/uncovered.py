@@ -32,7 +32,7 @@ from typing import Any, cast
 import numpy as np
 
 from unbroken.capture.environments import known
-from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, uses
+from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, read_in_loop, uses
 from unbroken.state.contents import attributes_in
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
@@ -135,14 +135,21 @@ def uncovered(walk: Walk, scratch: Iterable[object] = ()) -> list[Note]:
     return search.run()
 
 
-def changed_by_calls(frame: types.FrameType, known: set[int], scratch: Iterable[object] = ()) -> list[Note]:
-    """Return a note on each thing that the functions of the program which the code in `frame` names change, and that
-    is not `known`: identities of what is captured. What that code itself does with its variables is not looked at."""
+def called_in_loop(frame: types.FrameType) -> list[tuple[str, types.FunctionType]]:
+    """Return the functions of the program that are named in the body of the `for` loop which `frame` is about to enter,
+    each with its name there; none where it enters no such loop, as with `next`."""
+    own, space = frame.f_locals, frame.f_globals
+    names = sorted(read_in_loop(frame.f_code, frame.f_lasti))
+    return [(name, function) for name in names for function in functions_in(own.get(name, space.get(name)))]
+
+
+def changed_by_calls(
+    called: Iterable[tuple[str, types.FunctionType]], known: Container[int], scratch: Iterable[object] = ()
+) -> list[Note]:
+    """Return a note on each thing that these functions and what they call change, and that is not `known`: identities
+    of what is captured."""
     search = _Search(known, frozenset(map(id, scratch)))
-    code = frame.f_code
-    for name in sorted({*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}):
-        value = frame.f_locals.get(name, frame.f_globals.get(name))
-        search.queue += [_Code.of(function, name, known) for function in functions_in(value)]
+    search.queue += [_Code.of(function, name, known) for name, function in called]
     return search.run()
 
 
@@ -177,7 +184,7 @@ class _Code:
 
 @dataclass(slots=True)
 class _Search:
-    known: set[int]
+    known: Container[int]
     """Identities of everything that is captured."""
     scratch: frozenset[int]
     """Identities of what nobody needs again."""

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from unbroken.capture.process_group import unwrapped
-from unbroken.capture.uncovered import UncoveredWarning, changed_by_calls
+from unbroken.capture.uncovered import UncoveredWarning, called_in_loop, changed_by_calls
 from unbroken.state.contents import attributes_in, declared, items_of, members_of, slot_of
 from unbroken.state.lookup import slots_of
 
@@ -91,7 +91,7 @@ def warn_of_untracked(
             " order. Make the loader with persistent_workers=False."
         )
         _warn(frame, UntrackedWarning(told))
-    notes = changed_by_calls(frame, _reachable(tracked), scratch)
+    notes = changed_by_calls(called_in_loop(frame), _reachable(tracked), scratch)
     if changed := [note for note in notes if note.detail not in known]:
         _warn(frame, UncoveredWarning.of(changed))
     known.update(forgotten, loaders, (note.detail for note in notes))

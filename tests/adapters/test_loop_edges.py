@@ -16,6 +16,7 @@ from unbroken.capture.tracked import Tracked
 from unbroken.errors import ConfigError
 from unbroken.repo.repository import Repository
 from unbroken.state.diff import compare
+from unbroken.state.lookup import slots_of as real_slots_of
 from unbroken.state.snapshot import Snapshot
 from unbroken.types import Fidelity
 
@@ -195,6 +196,14 @@ def remember(value: float) -> int:
     return len(SEEN)
 
 
+counted = 0
+
+
+def count() -> None:
+    global counted
+    counted += 1
+
+
 def look() -> int:
     return len(SEEN)
 
@@ -278,6 +287,46 @@ def test_where_the_body_of_a_loop_cannot_be_told_no_function_is_named(tmp_path: 
     steps = run.steps(2)
     while next(steps, None) is not None:
         remember(1.0)
+
+
+def test_what_may_stand_behind_the_objects_that_are_looked_at_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tracked is what a function changes: found, it is not named, and neither where the search ends before it."""
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    run.track(many=[[[i] for i in range(50)], [[SEEN]]])
+    monkeypatch.setattr("unbroken.capture.untracked.MOST_OBJECTS", 30)
+
+    def loop() -> None:
+        for _ in run.steps(1):
+            remember(1.0)
+            count()
+
+    with pytest.warns(unbroken.UncoveredWarning) as told:
+        loop()
+    (warning,) = told
+    told_of = str(warning.message).partition(". A resumed run")[0]
+    assert told_of == f"Not in the checkpoint: count: assigns counted, a global of {__name__}"
+
+
+def test_what_is_tracked_is_looked_through_once_and_a_class_asked_once_for_its_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[type] = []
+
+    def slots_of(cls: type) -> tuple[str, ...]:
+        asked.append(cls)
+        return real_slots_of(cls)
+
+    monkeypatch.setattr("unbroken.capture.untracked.slots_of", slots_of)
+    run = unbroken.Run(tmp_path / "run", quiet=True)
+    # What a variable holds is looked for among it, and what the function changes, too.
+    rng = np.random.default_rng(0)
+    run.track(rng=rng, seen=SEEN, many=[Slotted(rng) for _ in range(3)])
+    for _ in run.steps(1):
+        remember(rng.random())
+    assert asked.count(Slotted) == 1
+    assert len(asked) == len(set(asked))
 
 
 class Slotted:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -43,10 +45,11 @@ class UntrackedWarning(UserWarning):
 
 
 def untracked(
-    variables: Mapping[str, object], tracked: Iterable[object], scratch: Iterable[object] = ()
+    variables: Mapping[str, object], tracked: Callable[[], Reached], scratch: Iterable[object] = ()
 ) -> list[str]:
-    """Return the names of variables that hold state which no tracked object leads to, sorted. `scratch`: what
-    need not come back; that holds for these objects and for views of them, and not for what they lead to."""
+    """Return the names of variables that hold state which no tracked object leads to, sorted. `tracked` is asked
+    what they lead to only if there are variables of that kind. `scratch`: what need not come back; that holds for
+    these objects and for views of them, and not for what they lead to."""
     kinds, loaders = _loaded(_KINDS), _loaded([_LOADERS])
     ended = set(map(id, scratch))
     suspects = {
@@ -60,7 +63,7 @@ def untracked(
     }
     if not suspects:
         return []
-    known = _reachable(tracked)
+    known = tracked().known
     return sorted(
         name
         for name, value in suspects.items()
@@ -76,7 +79,8 @@ def warn_of_untracked(
     """Name what the loop in `frame` keeps in its variables and does not track, and what the functions that it calls
     change beside that; each once, by `known`."""
     tracked, scratch = list(tracked), list(scratch)
-    forgotten = untracked(frame.f_locals, tracked, scratch)
+    reached = cache(lambda: _reachable(tracked))
+    forgotten = untracked(frame.f_locals, reached, scratch)
     if new := [name for name in forgotten if name not in known]:
         told = (
             f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
@@ -91,7 +95,8 @@ def warn_of_untracked(
             " order. Make the loader with persistent_workers=False."
         )
         _warn(frame, UntrackedWarning(told))
-    notes = changed_by_calls(called_in_loop(frame), _reachable(tracked), scratch)
+    called = called_in_loop(frame)
+    notes = changed_by_calls(called, reached().maybe_known, scratch) if called else []
     if changed := [note for note in notes if note.detail not in known]:
         _warn(frame, UncoveredWarning.of(changed))
     known.update(forgotten, loaders, (note.detail for note in notes))
@@ -144,8 +149,28 @@ def _part(value: Any, known: set[int]) -> bool:
     )
 
 
-def _reachable(roots: Iterable[object]) -> set[int]:
+class _All:
+    """Holds any identity."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What tracked objects lead to: identities; if not the `whole`, those of the nearest `MOST_OBJECTS`."""
+
+    known: set[int]
+    whole: bool
+
+    @property
+    def maybe_known(self) -> Container[int]:
+        return self.known if self.whole else _All()
+
+
+def _reachable(roots: Iterable[object]) -> Reached:
     seen: dict[int, object] = {}
+    slots: dict[int, tuple[str, ...]] = {}  # by identity: a class that is hashed may run anything
     queue: deque[Any] = deque(roots)
     while queue and len(seen) < MOST_OBJECTS:
         value = queue.popleft()
@@ -157,5 +182,8 @@ def _reachable(roots: Iterable[object]) -> set[int]:
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
             queue.extend(members_of(value))
         queue.extend(attributes_in(value).values())
-        queue.extend(slot_of(value, name) for name in slots_of(type(value)))
-    return set(seen)
+        kind = type(value)
+        if id(kind) not in slots:
+            slots[id(kind)] = slots_of(kind)
+        queue.extend([slot_of(value, name) for name in slots[id(kind)]])
+    return Reached(set(seen), whole=not queue)

@@ -32,7 +32,7 @@ from unbroken.repo.repository import Repository
 from unbroken.sb3 import CheckpointCallback, Every
 from unbroken.types import Fidelity
 
-from .trainings import a2c, dqn, ppo, small, weights
+from .trainings import OtherNoise, a2c, dqn, ppo, small, td3_in_eights, weights
 
 
 class Cut(Exception):
@@ -568,3 +568,19 @@ def test_rollouts_that_are_collected_by_code_of_ones_own_are_saved_between_them(
     forget()
     resumed = build().learn(320, callback=CheckpointCallback(10, tmp_path))
     assert weights(resumed) == weights(undisturbed)
+
+
+@pytest.mark.parametrize(("at", "fidelity"), [(37, Fidelity.APPROXIMATE), (41, Fidelity.EXACT)])
+def test_a_rollout_that_goes_on_with_a_noise_out_of_reach_comes_back_approximately(
+    at: int, fidelity: Fidelity, tmp_path: Path
+) -> None:
+    """The other noise is on the model from step 36 on; the rollout ends with step 40."""
+    ours = CheckpointCallback(at, tmp_path)
+    with pytest.raises(Cut):
+        td3_in_eights().learn(60, callback=[OtherNoise(), ours, CutAt(at + 2, ours)])
+    again = CheckpointCallback(at, tmp_path)
+    td3_in_eights().learn(60, callback=[OtherNoise(), again])
+    assert again.report is not None
+    promise = again.report.promises["training_state"]
+    assert promise.fidelity is fidelity
+    assert ("model/action_noise: was replaced" in promise.reason) is (fidelity is Fidelity.APPROXIMATE)

@@ -81,6 +81,12 @@ CASES = [
     Case("ppo", 300, 158, 17, ("model/policy/optimizer",)),
     Case("sac", 150, 95, 29, ("model/ent_coef_optimizer",)),
     Case("td3_switched", 150, 95, 29, ("model/action_noise",)),
+    Case("td3_switched", 150, 96, 47, ("model/action_noise",)),  # at the second step of a rollout
+    Case("td3_longer", 60, 38, 37, ("model/action_noise",)),
+    Case("td3_shorter", 60, 38, 37, ("model/action_noise",)),
+    Case("td3_shorter", 60, 39, 38, ("model/action_noise",)),  # where the new one is over already
+    Case("td3_in_episodes", 60, 38, 37, ("model/action_noise",)),
+    Case("td3_starts_later", 60, 38, 37, ("model/action_noise",)),
     Case("half_cheetah", 512, 110, 33, ("model/env/returns",)),
 ]
 

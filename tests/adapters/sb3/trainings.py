@@ -99,7 +99,61 @@ class Switches(BaseCallback):
         return True
 
 
-CALLBACKS: dict[str, type[BaseCallback]] = {"td3_switched": Switches}
+def td3_in_eights() -> TD3:
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=0)
+    return TD3(
+        "MlpPolicy", env, learning_starts=10, buffer_size=500, batch_size=16, train_freq=8, gradient_steps=1,
+        action_noise=noise(), **small(),
+    )  # fmt: skip
+
+
+class SwitchesInside(BaseCallback):
+    """The same in the middle of a rollout, which goes on as it began: steps 33 to 40 of `td3_in_eights`."""
+
+    def _on_step(self) -> bool:
+        if self.n_calls == 36:
+            assert isinstance(self.model, TD3)
+            self.switch(self.model)
+        return True
+
+    def switch(self, model: TD3) -> None:
+        raise NotImplementedError
+
+
+class Longer(SwitchesInside):
+    def switch(self, model: TD3) -> None:
+        model.train_freq = TrainFreq(16, TrainFrequencyUnit.STEP)  # type: ignore[assignment]
+
+
+class Shorter(SwitchesInside):
+    def switch(self, model: TD3) -> None:
+        model.train_freq = TrainFreq(6, TrainFrequencyUnit.STEP)  # type: ignore[assignment]
+
+
+class InEpisodes(SwitchesInside):
+    def switch(self, model: TD3) -> None:
+        model.train_freq = TrainFreq(1, TrainFrequencyUnit.EPISODE)  # type: ignore[assignment]
+
+
+class StartsLater(SwitchesInside):
+    def switch(self, model: TD3) -> None:
+        model.learning_starts = 44
+
+
+class OtherNoise(SwitchesInside):
+    def switch(self, model: TD3) -> None:
+        model.action_noise = NormalActionNoise(np.zeros(1), 2.0 * np.ones(1))
+
+
+td3_longer = td3_shorter = td3_in_episodes = td3_starts_later = td3_in_eights
+
+CALLBACKS: dict[str, type[BaseCallback]] = {
+    "td3_switched": Switches,
+    "td3_longer": Longer,
+    "td3_shorter": Shorter,
+    "td3_in_episodes": InEpisodes,
+    "td3_starts_later": StartsLater,
+}
 """What trains beside ours."""
 
 

@@ -72,6 +72,7 @@ class Resizing:
         position = replace(position)
         if position.kind in (END, STOPPED):
             return saved
+        position.began_with()
         position.kind, position.steps = START, 0
         return _with_position(saved, position)
 

@@ -26,9 +26,11 @@ from unbroken.state import graft
 from unbroken.state.graft import Difference, Graft
 from unbroken.state.nodes import Dict, Object, Value
 from unbroken.state.pickles import Trust
-from unbroken.state.snapshot import Snapshot
+from unbroken.state.snapshot import Promise, Snapshot, component_of
+from unbroken.types import Fidelity, worse
 
 CALLBACKS = "callbacks"
+_IN_THE_MIDDLE = "was replaced in the middle of a rollout, which goes on with the former one until it ends."
 
 
 class TrainingSource(GraftSource):
@@ -72,9 +74,16 @@ class TrainingSource(GraftSource):
         """Return the state, as `GraftSource` does."""
         if self.live is not None:
             self.live.calls = self._ours.n_calls
+            self.position.clear()  # of what the rollout before began with
             self.position.update(self.live.as_record())
         with plain_frequency(self._model):
-            return super().capture()
+            snapshot = super().capture()
+        for name in str(self.position.get("lost", "")).split():
+            place = f"model/{name}"
+            part = component_of(place, snapshot)
+            promise = Promise(Fidelity.APPROXIMATE, f"{place}: {_IN_THE_MIDDLE}")
+            snapshot.promises[part] = worse(snapshot.promises[part], promise)
+        return snapshot
 
     def causes(self, found: Sequence[Change]) -> list[Change]:
         """Leave out what only follows from another number of environments."""

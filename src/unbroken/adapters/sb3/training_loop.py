@@ -23,7 +23,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.type_aliases import RolloutReturn, TrainFrequencyUnit
+from stable_baselines3.common.type_aliases import RolloutReturn, TrainFreq, TrainFrequencyUnit
 
 from unbroken.adapters.sb3.clean_point import PolicyCall, SampleCall, has_known_loop, loops_of
 from unbroken.adapters.sb3.loop import Listener, Loop, signature_of
@@ -50,6 +50,8 @@ class TrainingLoop(Loop):
         self._train = Hook(model, "train", self._train_model, keeper=self)
         self._logs = Hook(model, "dump_logs", self._dump_logs, keeper=self)
         self._point: PolicyCall | SampleCall | None = None
+        self._given: list[str] = []
+        self._began_with: dict[str, Any] = {}
 
     def install(self) -> None:
         """Put the hooks on the model."""
@@ -79,9 +81,9 @@ class TrainingLoop(Loop):
             return self._collect.original(*args, **kwargs)
         try:
             if self._root is None:
-                given = _taken_from(self.model, call)
+                self._given = _taken_from(self.model, call)
                 self._begin(root)
-                self._read_again(given, call)
+                self._read_again(call)
             if self._over:
                 return self._nothing()
             if self._catching_up:
@@ -120,11 +122,15 @@ class TrainingLoop(Loop):
             self._catching_up = restored.rollouts
             self._logs.install()
 
-    def _read_again(self, given: list[str], call: inspect.BoundArguments) -> None:
+    def _read_again(self, call: inspect.BoundArguments) -> None:
         """Take these arguments from the model once more: `learn` has read them before anything was restored, and a
-        training may have put others there since it began."""
+        training may have put others there since it began. A rollout in progress keeps what it began with."""
         position = self.position
-        for name in given:
+        own = _noted(position) if position.kind == STEP else {}
+        for name in self._given:
+            if name in own:
+                call.arguments[name] = own[name]
+                continue
             now = getattr(self.model, name)
             inside = name == "train_freq" and position.kind == STEP and now.unit == TrainFrequencyUnit.STEP
             if not (inside and now.frequency <= position.steps):  # or this rollout goes on as it began
@@ -138,6 +144,7 @@ class TrainingLoop(Loop):
         if reentry is not None and reentry.kind == ROLLOUT:
             return result_of(model, reentry)
         self._logs.remove()
+        self._began_with = {name: call.arguments[name] for name in self._given}
         if reentry is not None and reentry.kind == STEP:
             self._reentered = True
             result = reenter(model, self._collect.original, call, reentry)
@@ -151,6 +158,7 @@ class TrainingLoop(Loop):
             # Here and not at the next clean point: there may be none, and a checkpoint of the end counts them.
             position.episodes += self._ended()
         position.rollouts += 1
+        position.began_with()
         return result
 
     def _nothing(self) -> bool | RolloutReturn:
@@ -189,7 +197,24 @@ class TrainingLoop(Loop):
             position.steps += 1
             position.episodes += self._ended()
         position.kind = STEP
+        self._note()
         self._listener.at_step(position)
+
+    def _note(self) -> None:
+        """Let the position say what this rollout goes on with, where a callback has put another on the model."""
+        noted: dict[str, int] = {}
+        lost: list[str] = []
+        for name, own in self._began_with.items():
+            now = getattr(self.model, name, MISSING)
+            if now is own or (name in _NUMBERS and now == own):
+                continue
+            if isinstance(own, TrainFreq) and type(own.frequency) is int:
+                noted["steps" if own.unit == TrainFrequencyUnit.STEP else "episodes"] = own.frequency
+            elif name == "learning_starts" and type(own) is int and own >= 0:
+                noted[name] = own
+            else:
+                lost.append(name)
+        self.position.began_with(**noted, lost=lost)
 
     def _ended(self) -> int:
         """Return how many episodes the last environment step of this rollout has ended."""
@@ -206,6 +231,7 @@ class TrainingLoop(Loop):
         return 0 if starts is None else int(np.count_nonzero(starts))
 
 
+_NUMBERS = ("train_freq", "learning_starts")
 _ARGUMENTS = ("action_noise", "train_freq", "learning_starts", "replay_buffer", "rollout_buffer")
 """Arguments of `collect_rollouts` for which `learn` passes the attribute of the same name."""
 
@@ -217,3 +243,15 @@ def _taken_from(model: BaseAlgorithm, call: inspect.BoundArguments) -> list[str]
         for name in _ARGUMENTS
         if name in call.arguments and call.arguments[name] is getattr(model, name, MISSING)
     ]
+
+
+def _noted(position: Position) -> dict[str, Any]:
+    """Return the arguments that the rollout of `position` began with and the model has no more."""
+    found: dict[str, Any] = {}
+    if position.learning_starts is not None:
+        found["learning_starts"] = position.learning_starts
+    if position.steps_of_rollout is not None:
+        found["train_freq"] = TrainFreq(position.steps_of_rollout, TrainFrequencyUnit.STEP)
+    if position.episodes_of_rollout is not None:
+        found["train_freq"] = TrainFreq(position.episodes_of_rollout, TrainFrequencyUnit.EPISODE)
+    return found

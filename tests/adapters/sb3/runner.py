@@ -37,7 +37,7 @@ from unbroken.state.snapshot import Rows
 class Killer(BaseCallback):
     """Ends the process as nothing else can, in the middle of a step.
 
-    Waits for the save that is under way: where the run goes on from must not depend on the machine's load.
+    Waits for each save: none is skipped, and where the run goes on from does not depend on the machine's load.
     """
 
     def __init__(self, at: int, ours: CheckpointCallback) -> None:
@@ -46,10 +46,10 @@ class Killer(BaseCallback):
         self.ours = ours
 
     def _on_step(self) -> bool:
+        session = self.ours._session
+        assert session is not None and session._engine is not None
+        session._engine._writer.wait()
         if self.n_calls == self.at:
-            session = self.ours._session
-            assert session is not None and session._engine is not None
-            session._engine._writer.wait()
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 

@@ -93,6 +93,8 @@ def test_a_scheduler_finds_a_checkpoint_whichever_report_it_decides_at(
     assert found == steps
 
 
+# What `slowly` changes belongs to this test, and not to the training that loads it.
+@pytest.mark.filterwarnings("ignore:Not in the checkpoint. slowly")
 def test_a_report_does_not_wait_for_the_disk(
     tuned: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,9 @@
-"""Codec for numbers that lie in memory of C: those of `ctypes`, and what processes share (`multiprocessing.Value`).
+"""Codec for numbers that processes share: `multiprocessing.Value` and `multiprocessing.Array`.
 
 A counter that all actors raise, or a difficulty that a curriculum sets for its workers, is one of these. It comes back in
 its own memory, so that whoever shares it sees it.
 
-Not promised: pointers, which belong to the process, and what holds some beside numbers, which is said to be not captured;
-a value that the program does not have is not built. No lock is taken: at a save nobody may be writing, and a process that has died may hold it for ever.
+Not promised: pointers and structures, which are said to be not captured, and memory of `ctypes` without a lock; a value that the program does not have is not built. No lock is taken: at a save nobody may be writing, and a process that has died may hold it for ever.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class SharedCodec:
         numbers = _numbers(value)
         if numbers is not None:
             return Dict(v={"value": walk.child("value", numbers)})
-        pointer = isinstance(value, ctypes._SimpleCData)
-        walk.note("external" if pointer else "not captured", class_name(type(value)))
+        walk.note("not captured", class_name(type(value)))
         return Dict(v={})
 
     def plan(self, payload: Value, cls: str, twin: object, graft: Graft) -> Any:
@@ -70,11 +68,7 @@ def _numbers(value: Any) -> NDArray[Any] | None:
     return np.frombuffer(held, dtype) if ctypes.sizeof(held) else np.empty(0, dtype)
 
 
-_SHARED = SharedCodec()
-
 CODECS: dict[str, Codec] = {
-    "_ctypes:_SimpleCData": _SHARED,
-    "_ctypes:Array": _SHARED,
-    "multiprocessing.sharedctypes:SynchronizedBase": _SHARED,
+    "multiprocessing.sharedctypes:SynchronizedBase": SharedCodec(),
 }
 """By class, those that are derived from it too."""

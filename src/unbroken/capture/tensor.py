@@ -29,6 +29,7 @@ from torch.nn.parameter import Parameter
 from unbroken.capture.memory import Geometry, Home, MemoryCodec, MetMemory, contiguous_strides, fill, is_thin
 from unbroken.errors import NotCapturable
 from unbroken.state.nodes import Coded, Dict, Tuple, Value, class_name
+from unbroken.state.planning.objects import covers_method
 from unbroken.types import MISSING
 
 if TYPE_CHECKING:
@@ -234,8 +235,7 @@ class TensorCodec:
             return
         for key, item in node.v.items():
             new = graft.value(key, item, had.get(key, MISSING))
-            if callable(new) and key not in had and callable(getattr(type(result), key, None)):
-                # Or a document could have its own arguments called where a tensor has a method.
+            if covers_method(result, key, new, had):
                 graft.note_at(key, "error", "would stand in front of a method of tensors.")
             elif key not in had or had[key] is not new:
                 graft.write(vars(result).__setitem__, key, new)

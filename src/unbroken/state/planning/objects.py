@@ -93,8 +93,7 @@ def plan_attributes(
         else:
             old = had.get(name, MISSING)
             new = graft.value(name, value, old)
-            if callable(new) and name not in attributes and callable(getattr(type(owner), name, None)):
-                # Or a document could have its own arguments called where the class has a method.
+            if covers_method(owner, name, new, attributes):
                 graft.error(
                     f"the attribute {name} would stand in front of a method of {class_name(type(owner))}."
                 )
@@ -102,6 +101,14 @@ def plan_attributes(
                 graft.write(attributes.__setitem__, name, new)
     if mine:
         _remove(graft, saved, owner, attributes or {}, only)
+
+
+def covers_method(owner: object, name: str, new: object, held: Mapping[str, object]) -> bool:
+    """Whether what a document brings would be called where the class of `owner` has a method.
+
+    `held` is what the program has put there itself.
+    """
+    return callable(new) and name not in held and callable(getattr(type(owner), name, None))
 
 
 def _slot(graft: Graft, owner: object, name: str, value: Value, *, mine: bool) -> None:

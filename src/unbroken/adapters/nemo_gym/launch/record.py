@@ -113,9 +113,8 @@ def free_port(
     Raises:
         ServerMissing: there is none.
     """
-    draw = (
-        random.SystemRandom()
-    )  # the generator of the process belongs to a training, and its seed may be another's too
+    # The generator of the process belongs to a training, and its seed may be another's too.
+    draw = random.SystemRandom()
     for _ in range(1000):
         port = draw.randint(*between)
         if port not in taken and is_free(host, port):

@@ -143,6 +143,37 @@ def test_hints_and_pending(repository: Repository) -> None:
     assert repository.store.get(layout.LATEST).decode() == f"{commit.directory}\n"
 
 
+def test_who_closes_the_run_takes_away_what_a_kill_has_left_of_a_save_that_is_there(
+    repository: Repository,
+) -> None:
+    with repository.writer() as killed:
+        killed.mark_pending(Step(40), "schedule", segment=1)
+        noted = repository.store.get(layout.PENDING)
+        killed.write(snapshot(), meta(40, segment=1))
+    repository.store.put(layout.PENDING, noted)  # the kill came between the commit and this
+    repository.writer().close()
+    assert layout.PENDING not in repository.store.list("")
+
+
+@pytest.mark.parametrize(("step", "segment"), [(50, 1), (40, 0)])
+def test_what_tells_of_a_save_that_is_not_there_stays(
+    repository: Repository, step: int, segment: int
+) -> None:
+    with repository.writer() as writer:
+        writer.write(snapshot(), meta(40, segment=1))
+        writer.mark_pending(Step(step), "schedule", segment=segment)
+    repository.writer().close()
+    pending = repository.pending()
+    assert pending is not None
+    assert (pending.step, pending.segment) == (step, segment)
+
+
+def test_a_note_that_is_torn_goes_with_the_next_who_closes_the_run(repository: Repository) -> None:
+    repository.store.put(layout.PENDING, b'{"job": "jo')
+    repository.writer().close()
+    assert repository.pending() is None
+
+
 def test_a_damaged_pending_record_is_not_taken_for_none(repository: Repository) -> None:
     repository.store.put(layout.PENDING, b"{}")
     with pytest.raises(CorruptObject):

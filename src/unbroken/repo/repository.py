@@ -37,11 +37,12 @@ from unbroken.repo.fault import ObjectFault
 from unbroken.repo.follower import Follower, join
 from unbroken.repo.lock import PATIENCE, await_companion
 from unbroken.repo.log import CommitLog, is_gone, read_log
+from unbroken.repo.pending import read_pending
 from unbroken.repo.process import Process, current
 from unbroken.repo.reader import Reader
 from unbroken.repo.roots import DirectoryRoot, root_of
 from unbroken.repo.run_writer import RunWriter
-from unbroken.repo.seal import seal, unseal, unseal_json
+from unbroken.repo.seal import seal, unseal_json
 from unbroken.repo.settled import ATTEMPTS, packs_changed, settled
 from unbroken.repo.vouching import Vouching, vouching
 from unbroken.repo.workers import Workers, read_workers
@@ -222,11 +223,7 @@ class Repository:
         Raises:
             CorruptObject: there is one that cannot be read.
         """
-        try:
-            data = self.store.get(layout.PENDING).rstrip(b" ")
-        except ObjectMissing:
-            return None
-        return unseal(data, Pending, key=layout.PENDING) if data else None
+        return read_pending(self.store)
 
     def workers(self) -> Workers | None:
         """Return which processes the last trainer had started; None if there is no record that can be read."""

@@ -33,6 +33,7 @@ from unbroken.repo.coordinator import Coordinator, Ranks
 from unbroken.repo.lock import RunLock, await_companion
 from unbroken.repo.log import read_log
 from unbroken.repo.pen import Pen
+from unbroken.repo.pending import remove_settled
 from unbroken.repo.process import Process
 from unbroken.repo.retention import RetentionPlan
 from unbroken.repo.seal import seal
@@ -360,8 +361,7 @@ class RunWriter:
         """Give the run back. Commits need no closing; a second call does nothing."""
         if not self._lock.is_elsewhere:
             with suppress(StoreError):  # nothing depends on it, and nobody can use it any more
-                if not self._store.get(layout.PENDING).strip():
-                    self._store.delete(layout.PENDING)
+                remove_settled(self._store)
         self._lock.release()
 
     def __enter__(self) -> RunWriter:  # noqa: PYI034 - Self needs Python 3.11

@@ -190,6 +190,7 @@ def test_stop_ends_a_loop_for_good(tmp_path: Path) -> None:
     for _ in range(2):
         run = unbroken.Run(tmp_path / "run", quiet=True)
         run.vars.x = 0
+        run.scratch(seen)
         for step in run.steps(100):
             seen.append(step)
             if step == 3:

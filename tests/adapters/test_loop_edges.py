@@ -34,6 +34,7 @@ def test_a_loop_inside_a_loop_is_refused_and_the_outer_one_goes_on(tmp_path: Pat
     assert (newest.step, newest.segment, newest.position) == (3, 0, "end")
 
 
+@pytest.mark.filterwarnings("ignore:Not in the checkpoint. seen:unbroken.UntrackedWarning")
 def test_after_an_error_the_same_script_may_begin_the_loop_anew(tmp_path: Path) -> None:
     run = unbroken.Run(tmp_path / "run", every=2, quiet=True)
     position = np.zeros(2)
@@ -129,7 +130,7 @@ def test_scratch_is_let_go_when_the_loop_has_begun(tmp_path: Path) -> None:
     run = unbroken.Run(tmp_path / "run", quiet=True)
     held = [np.zeros(3)]
     alive = weakref.ref(held[0])
-    run.scratch(*held)
+    run.scratch(*held, held)
     for _ in run.steps(1):
         held.clear()
         assert alive() is None

@@ -113,6 +113,7 @@ def test_how_often_a_loop_saves_does_not_change_the_order_of_its_data(every: int
         run.track(generator=generator)
         run.vars.batches = iter(loader)
         found: list[list[int]] = []
+        run.scratch(found)
         for step in run.steps(12):
             run.wait()  # or the next save may be left out, while this one is written
             if step in (3, 4, 6):

@@ -238,6 +238,7 @@ def test_unchanged_tensors_cost_nothing_in_the_next_checkpoint(tmp_path: Path) -
     run = unbroken.Run(tmp_path / "run", every=1, quiet=True)
     run.track(policy=Pretrained(model))
     sizes: list[int] = []
+    run.scratch(sizes)
     for step in run.steps(3):
         run.wait()
         sizes.append(sum(path.stat().st_size for path in (tmp_path / "run").rglob("*.pack")))

@@ -34,14 +34,13 @@ def script(root: Path, *, kill: int = -1, trial: str = "none", untidy: bool = Fa
 
         if trial != "none":
             run.warm_up(evaluate)
-        first = True
         for step in run.steps(STEPS):
             run.wait()  # so that which steps are saved is no matter of the disk
             if step == kill:
                 die()
-            if untidy and first:
+            assert run.report is not None
+            if untidy and step == run.report.step:
                 rng.standard_normal(7)
-            first = False
             weights += rng.standard_normal(4)
             run.vars.count += 1
         assert run.report is not None

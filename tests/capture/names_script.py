@@ -102,6 +102,60 @@ LOOPS = [
 ]
 """What asks for `steps`: names that begin with `in_` are read in its loop, and those with `out_` are not."""
 
+CARRYING: list[tuple[str, list[str]]] = [
+    ("for s in steps():\n    c += 1", ["c"]),
+    ("for s in steps():\n    x = c\n    c = s", ["c"]),
+    ("for s in steps():\n    x = s\n    y = x\n    x = y", []),
+    ("for s in steps():\n    if s:\n        c = s\n    x = c", ["c"]),
+    ("for s in steps():\n    if s:\n        c = s\n    else:\n        c = 0\n    x = c", []),
+    ("for s in steps():\n    if s:\n        c = s\nx(c)", ["c"]),
+    ("for s in steps():\n    c = s\nx(c)", []),
+    ("for s in steps():\n    x(c)", []),
+    ("for k in (1, 2):\n    c = 0\n    for s in steps():\n        c += s\n    x(c)", ["c"]),
+    ("for s in steps():\n    c = 0\n    for k in x:\n        c += k", []),
+    ("for s in steps():\n    for k in x:\n        c = y(c)", ["c"]),
+    ("for s in steps():\n    while c:\n        c -= 1", ["c"]),
+    ("for s in steps():\n    a, c = c, a", ["a", "c"]),
+    ("for s in steps():\n    x = [c for c in y]\n    x(a)", []),
+    ("for s in steps():\n    x = [c for k in y]\n    c = x", ["c"]),
+    ("for s in steps():\n    x = lambda: c\n    c = x()", ["c"]),
+    ("for s in steps():\n    try:\n        x(c)\n    finally:\n        c = s", ["c"]),
+    ("for s in steps():\n    with x:\n        c = y(c)", ["c"]),
+    ("for s in steps():\n    del c\n    c = s\n    x(c)", []),
+    ("for s in steps():\n    if s:\n        continue\n    c = x(c)", ["c"]),
+    ("c = 0\nfor s in steps():\n    x(s)\nc += 1", []),
+    ("for s in steps():\n" + "    a.b[s] = a.c(s)\n" * 300 + "    c += 1", ["c"]),
+]
+"""A loop, and the names that it binds and hands from one iteration to the next."""
+
+REBINDING: list[tuple[str, list[str]]] = [
+    ("c += 1", []),
+    ("c @= a(b)", []),
+    ("c = c + 1", ["c"]),
+    ("c[0] += 1", []),
+    ("c.x += 1", []),
+    ("a, c = c, s", ["a", "c"]),
+    ("c += 1\n    c = s", ["c"]),
+    ("x = [c for c in y]", ["x"]),
+]
+"""What a loop's body does, and the names that may stand for another object then."""
+
+ACTING: list[tuple[str, str, list[str]]] = [
+    ("c.append(s)", "c", ["used append"]),
+    ("c[s] = 1", "c", ["changed"]),
+    ("c.x = s", "c", ["assigned x"]),
+    ("c.x += s", "c", ["assigned x", "used x"]),
+    ("x = a(c)", "c", ["passed"]),
+    ("a.c.append(s)", "c", ["used append"]),
+    ("a(b, c[s])", "c", ["passed"]),
+    ("b, c[s]", "c", ["passed"]),
+    ("c + c", "c", ["passed"]),
+    ("b[s] = c[s] = a", "c", ["changed"]),
+    ("b = c.append", "c", ["used append"]),
+    ("b = s\n    c.add(b)", "c", ["used add"]),
+]
+"""What a loop's body does, a name, and what is done with what that stands for."""
+
 
 def code_of(body: str) -> CodeType:
     source = f"def around(cell):\n  class C:\n   def act(self):\n    {body}\n  return C"
@@ -126,12 +180,18 @@ class Steps:
     def __init__(self, names: Any) -> None:
         self.names, self.frame = names, sys._getframe(2)
         self.read: set[str] = set()
+        self.carried: set[str] = set()
+        self.rebound: set[str] = set()
+        self.acts: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Steps:
         return self
 
     def __next__(self) -> int:
-        self.read = set(self.names.read_in_loop(self.frame.f_code, self.frame.f_lasti))
+        loop = self.names.loop_at(self.frame.f_code, self.frame.f_lasti)
+        self.read, self.carried = set(loop.read), set(loop.carried & loop.bound)
+        self.rebound = set(loop.rebound - {"s"})
+        self.acts = {(use.name, f"{use.act} {use.attribute}".strip()) for use in loop.acts}
         raise StopIteration
 
 
@@ -179,12 +239,54 @@ def wrong_loops(names: Any) -> list[str]:
     return found
 
 
+def wrong_names(names: Any) -> list[str]:
+    found: list[str] = []
+    for body, expected in CARRYING:
+        for source in forms(body):
+            carried = sorted(of_its_loop(source, names).carried)
+            if carried != expected:
+                found.append(f"{source[:400]}: {carried} and not {expected}")
+    for body, expected in REBINDING:
+        for source in forms(f"for s in steps():\n    {body}"):
+            rebound = sorted(of_its_loop(source, names).rebound)
+            if rebound != expected:
+                found.append(f"{source}: {rebound} and not {expected}")
+    for body, name, expected in ACTING:
+        for source in forms(f"for s in steps():\n    {body}"):
+            acts = sorted(act for one, act in of_its_loop(source, names).acts if one == name)
+            if acts != expected:
+                found.append(f"{source}: {acts} and not {expected}")
+    return found
+
+
+def forms(body: str) -> Iterator[str]:
+    """Yield the code as a module has it, a function, and one whose variables functions in it see."""
+    names = "abcxy"
+    words = [name for name in names if re.search(rf"\b{name}\b", body)]
+    given = f"{' = '.join(words)} = any_\n"
+    yield given + body
+    yield f"def train():\n{textwrap.indent(given + body, '    ')}\ntrain()"
+    seen = f"def inner():\n    return {', '.join(words)}\n"
+    yield f"def train():\n{textwrap.indent(given + seen + body, '    ')}\ntrain()"
+
+
+def of_its_loop(source: str, names: Any) -> Steps:
+    made: list[Steps] = []
+
+    def steps() -> Steps:
+        made.append(Steps(names))
+        return made[-1]
+
+    exec(source, {"any_": Whatever(), "steps": steps})
+    return made[-1]
+
+
 def main() -> None:
     spec = importlib.util.spec_from_file_location("names", sys.argv[1])
     assert spec is not None and spec.loader is not None
     names = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(names)
-    print("\n".join([sys.version.split()[0], *wrong(names), *wrong_loops(names)]))
+    print("\n".join([sys.version.split()[0], *wrong(names), *wrong_loops(names), *wrong_names(names)]))
 
 
 if __name__ == "__main__":

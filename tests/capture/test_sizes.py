@@ -35,17 +35,16 @@ class Loop:
         self.run = unbroken.Run(root, every=10, quiet=True, **options)
         self.run.track(net=self.net, env=env)
         self.run.vars.obs = None
-        self.first: Any = None
+        self.first: dict[str, Any] = {}
+        self.run.scratch(self.first)
 
     def train(self, total: int) -> None:
         for _ in self.run.steps(total):
             if self.run.vars.obs is None or len(self.run.vars.obs) != self.env.num_envs:
                 self.run.vars.obs, _ = self.env.reset(seed=5)
-            if self.first is None:
-                self.first = {
-                    "weights": self.net.weight.detach().numpy().copy(),
-                    "observations": self.run.vars.obs.copy(),
-                }
+            if not self.first:
+                self.first["weights"] = self.net.weight.detach().numpy().copy()
+                self.first["observations"] = self.run.vars.obs.copy()
             with torch.no_grad():
                 self.net.weight.add_(0.01)
             actions = np.zeros(self.env.num_envs, np.int64)
@@ -131,6 +130,7 @@ def beginning(root: Path, put: Callable[[unbroken.Run, Any], None], env: Any, **
     env.reset(seed=5)
     env.action_space.seed(5)
     first: list[Any] = []
+    run.scratch(first)
     for _ in run.steps(3 if not options else 6):
         first.append(weights.copy())
         weights += 1.0

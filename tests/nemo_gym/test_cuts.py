@@ -121,6 +121,7 @@ def test_every_checkpoint_is_of_one_moment(tmp_path: Path) -> None:
         rewards: list[float | None] = []
         step = 0
         place = tmp_path / "runs"
+        run.scratch(before, after, clients, rewards)
         for step in run.steps(1000):
             # A save is made between two steps: it is number `step`.
             after[step] = [client.sent for client in adding]

@@ -50,6 +50,7 @@ def test_the_document_of_a_training_says_what_its_sessions_did(tmp_path: Path) -
         run = Run(root=tmp_path / "runs", job="train", every=Every(steps=1), keep_last=9, quiet=True)
         run.track(gym=gym)
         rewards: list[float | None] = []
+        run.scratch(rewards)
         for step in run.steps(3):
             run.wait()  # or the next save may be left out, while this one is written
             if step == 0:

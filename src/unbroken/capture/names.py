@@ -1,5 +1,5 @@
 """What a function's code does with names that are not its own: globals, variables around it, attributes.
-And which names are read in a loop.
+And what a loop does with names, its own too.
 
 Read from its bytecode, which is there also where the source is not. A value is followed from where its name is
 read, on every way through the code, to what takes it off the stack: `SEEN.append(x)`, `SEEN[f(x)] = y`,
@@ -7,7 +7,8 @@ read, on every way through the code, to what takes it off the stack: `SEEN.appen
 
 Not promised: what is done through another name for the same object, and so in a function that it is handed to;
 what a method does to an item of it (`SEEN[i].append(x)`); what is reached through an attribute of another
-object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack.
+object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack; in a loop,
+names that are read only by such handlers or by functions that it calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-Scope: TypeAlias = Literal["global", "cell", "attribute"]
+Scope: TypeAlias = Literal["global", "cell", "attribute", "local"]
 
 USED: Final = "used"
 """An attribute of it is read or called."""
@@ -39,6 +40,10 @@ _CELL = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _LOCAL = frozenset({
     "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "LOAD_FAST_BORROW",
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+})  # fmt: skip
+_BINDS = frozenset({
+    "STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_FAST", "DELETE_NAME", "DELETE_GLOBAL",
+    "DELETE_DEREF",
 })  # fmt: skip
 _MEMBER = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _MEMBER_OF_SUPER = "LOAD_SUPER_ATTR"
@@ -92,9 +97,37 @@ def uses(code: types.CodeType) -> Iterator[Use]:
             yield from (use for use in uses(constant) if not _is_local(use, code))
 
 
-def read_in_loop(code: types.CodeType, at: int) -> frozenset[str]:
-    """Return the names that are read in the body of a `for` loop of `code`, and by the comprehensions and lambdas in it.
-    `at` is the offset of what asks for the next item; where that is no such loop there are none.
+def all_uses(code: types.CodeType) -> Iterator[Use]:
+    """Yield what `uses` does, and what `code` itself does with its own variables, parameters among them."""
+    yield from uses(code)
+    steps = list(dis.get_instructions(code))
+    for i, step in enumerate(steps):
+        if step.opname in _LOCAL or (step.opname in _CELL and step.argval in code.co_cellvars):
+            yield from _acts(steps, i)
+
+
+class Loop(NamedTuple):
+    """What a `for` loop does with names, in the comprehensions and lambdas of its body too."""
+
+    read: frozenset[str]
+    """Names that the body reads."""
+    carried: frozenset[str]
+    """Of the names that the loop may read before it has bound them, or leave as they were: what stood there before an
+    iteration began counts."""
+    bound: frozenset[str]
+    """Names that the body binds."""
+    rebound: frozenset[str]
+    """Those of `bound` that it binds otherwise than by an operation in place, as in `weights += 1`."""
+    acts: frozenset[Use]
+    """What the body itself does with what names stand for, those of attributes too."""
+
+
+NO_LOOP: Final = Loop(frozenset(), frozenset(), frozenset(), frozenset(), frozenset())
+
+
+def loop_at(code: types.CodeType, at: int) -> Loop:
+    """Return what the `for` loop of `code` does whose next item is asked for at the offset `at`; `NO_LOOP` where that is
+    none.
 
     The body is what comes back to the loop's head, wherever it stands: what only leaves the loop may stand among it,
     and handlers of exceptions behind it."""
@@ -103,15 +136,40 @@ def read_in_loop(code: types.CodeType, at: int) -> frozenset[str]:
     while steps[head].opname == "EXTENDED_ARG":  # Python 3.10 says that it is there
         head += 1
     if steps[head].opname != "FOR_ITER":
-        return frozenset()
+        return NO_LOOP
     index = {step.offset: i for i, step in enumerate(steps)}
+    after = [_after(i, step, index) for i, step in enumerate(steps)]
+    body = _body(head, steps, after)
+    doing = [_Names.of(step) for step in steps]
+    # What a comprehension of the body binds is its own, from Python 3.12 on in the code around it.
+    own = {name for i in body for name in doing[i].hidden}
+    return Loop(
+        read=frozenset(name for i in body for name in doing[i].read),
+        carried=frozenset(_live(doing, after)[head + 1] - own),
+        bound=frozenset({name for i in body for name in doing[i].bound} - own),
+        rebound=frozenset(
+            {name for i in body if not _is_in_place(steps[i - 1]) for name in doing[i].bound} - own
+        ),
+        acts=frozenset(use for i in body for use in _acts(steps, i)),
+    )
+
+
+def _is_in_place(step: dis.Instruction) -> bool:
+    return step.opname.startswith("INPLACE_") or (step.opname == "BINARY_OP" and step.argrepr.endswith("="))
+
+
+def _after(i: int, step: dis.Instruction, index: dict[int, int]) -> list[int]:
+    """Return which instructions may come next."""
+    following = [] if step.opname in _ALWAYS_JUMPS | _ENDS else [i + 1]
+    return [*following, index[step.argval]] if step.opcode in _JUMPS and step.argval in index else following
+
+
+def _body(head: int, steps: Sequence[dis.Instruction], after: Sequence[list[int]]) -> set[int]:
     before: dict[int, list[int]] = {}
     # From before the head comes only what begins the loop: what gets there only that way is of a loop around it.
-    for i, step in enumerate(steps[head + 1 :], head + 1):
-        if step.opcode in _JUMPS:
-            before.setdefault(index[step.argval], []).append(i)
-        if step.opname not in _ALWAYS_JUMPS | _ENDS:
-            before.setdefault(i + 1, []).append(i)
+    for i in range(head + 1, len(steps)):
+        for following in after[i]:
+            before.setdefault(following, []).append(i)
     open_, body = [head], set[int]()
     while steps[open_[-1] - 1].opname == "EXTENDED_ARG":  # jumps go to the first of them
         open_.append(open_[-1] - 1)
@@ -119,28 +177,84 @@ def read_in_loop(code: types.CodeType, at: int) -> frozenset[str]:
         new = set(before.get(open_.pop(), ())) - body
         body |= new
         open_ += new
-    return frozenset(name for i in body for name in _read(steps[i]))
+    return body
 
 
-def _read(step: dis.Instruction) -> Iterator[str]:
-    value: object = step.argval
+def _live(doing: Sequence[_Names], after: Sequence[list[int]]) -> list[frozenset[str]]:
+    """Return for each instruction the names that may be read from there on before they are bound; by exceptions no
+    code is reached here."""
+    live = [frozenset[str]()] * (len(doing) + 1)
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(doing) - 1, -1, -1):
+            later = frozenset[str]().union(*(live[following] for following in after[i]))
+            new = doing[i].before(later)
+            changed |= new != live[i]
+            live[i] = new
+    return live
+
+
+class _Names(NamedTuple):
+    """The names of variables that one instruction reads and binds; `hidden`: it puts them aside for a while."""
+
+    read: frozenset[str] = frozenset()
+    bound: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    binds_first: bool = False
+
+    def before(self, later: frozenset[str]) -> frozenset[str]:
+        """Return which names count before the instruction if these do after it."""
+        if self.binds_first:
+            return (later | self.read) - self.bound
+        return later - self.bound | self.read
+
+    @classmethod
+    def of(cls, step: dis.Instruction) -> _Names:
+        op = step.opname
+        value: object = step.argval
+        names = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+        if op == "LOAD_FAST_AND_CLEAR":
+            return cls(hidden=frozenset(names))
+        if op == "STORE_FAST_LOAD_FAST":
+            return cls(frozenset(names[1:]), frozenset(names[:1]), binds_first=True)
+        if op in _GLOBAL | _CELL | _LOCAL or op == "LOAD_CLOSURE":
+            return cls(read=frozenset(names))
+        if op in _BINDS or op == "STORE_FAST_STORE_FAST":
+            return cls(bound=frozenset(names))
+        if isinstance(value, types.CodeType) and value.co_name.startswith("<"):
+            inner = (cls.of(other) for other in dis.get_instructions(value) if other.opname not in _LOCAL)
+            return cls(read=frozenset[str]().union(*(names.read for names in inner)))
+        return cls()
+
+
+def _acts(steps: Sequence[dis.Instruction], i: int) -> Iterator[Use]:
+    """Yield what becomes of the values that an instruction reads from variables or attributes."""
+    step = steps[i]
+    if step.opname in _MEMBER or step.opname == _MEMBER_OF_SUPER:
+        yield from _uses("attribute", str(step.argval), steps, i)
+        return
+    scope: Scope = "global" if step.opname in _GLOBAL else "cell" if step.opname in _CELL else "local"
     if step.opname in _GLOBAL | _CELL:
-        yield str(value)
+        yield from _uses(scope, str(step.argval), steps, i)
     elif step.opname in _LOCAL:
+        value: object = step.argval
         names = value if isinstance(value, tuple) else (value,)
-        yield from (str(name) for name in (names[1:] if step.opname.startswith("STORE_") else names))
-    elif isinstance(value, types.CodeType) and value.co_name.startswith("<"):
-        inner = (other for other in dis.get_instructions(value) if other.opname not in _LOCAL)
-        yield from (name for other in inner for name in _read(other))
+        loaded = names[1:] if step.opname.startswith("STORE_") else names
+        for depth, name in enumerate(reversed(loaded)):
+            yield from _uses(scope, str(name), steps, i, depth)
 
 
 def _is_local(use: Use, code: types.CodeType) -> bool:
     return use.scope == "cell" and use.name in code.co_cellvars
 
 
-def _uses(scope: Scope, name: str, steps: Sequence[dis.Instruction], at: int) -> Iterator[Use]:
-    """Yield what becomes of the value that the instruction `at` puts on the stack, each way once."""
-    return (Use(scope, name, act, attribute) for act, attribute in dict.fromkeys(_Way(steps).follow(at + 1)))
+def _uses(
+    scope: Scope, name: str, steps: Sequence[dis.Instruction], at: int, depth: int = 0
+) -> Iterator[Use]:
+    """Yield what becomes of the value that the instruction `at` puts on the stack under `depth` others, each way once."""
+    ways = _Way(steps).follow(at + 1, depth)
+    return (Use(scope, name, act, attribute) for act, attribute in dict.fromkeys(ways))
 
 
 class _Way:
@@ -151,9 +265,9 @@ class _Way:
         self._seen: set[tuple[int, int, bool]] = set()
         self._open: list[tuple[int, int, bool]] = []
 
-    def follow(self, at: int) -> Iterator[tuple[str, str]]:
+    def follow(self, at: int, depth: int = 0) -> Iterator[tuple[str, str]]:
         """Yield each end: the act, and the attribute."""
-        self._go(at, 0, item=False)
+        self._go(at, depth, item=False)
         while self._open:
             i, depth, item = self._open.pop()
             step = self._steps[i]

@@ -32,7 +32,7 @@ from typing import Any, cast
 import numpy as np
 
 from unbroken.capture.environments import known
-from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Use, read_in_loop, uses
+from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Loop, Use, uses
 from unbroken.state.contents import attributes_in
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
@@ -57,7 +57,7 @@ _DOES = {
     ("torch.optim.lr_scheduler", "LRScheduler"): frozenset({"step"}),
 }
 """Class -> those of its methods that change it."""
-_CHANGES = frozenset({
+CHANGES = frozenset({
     "append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "pop", "popitem",
     "popleft", "remove", "discard", "clear", "sort", "reverse", "rotate", "fill", "resize", "put", "itemset",
     "partition", "difference_update", "intersection_update", "symmetric_difference_update",
@@ -113,7 +113,7 @@ def environment_places(walk: Walk) -> frozenset[str]:
 
 
 def _is_environment(value: object) -> bool:
-    return _is_kind(value, "gymnasium", "Env") or _is_kind(value, "pettingzoo", "ParallelEnv")
+    return is_kind(value, "gymnasium", "Env") or is_kind(value, "pettingzoo", "ParallelEnv")
 
 
 def _is_in(place: str, environments: Collection[str]) -> bool:
@@ -135,12 +135,14 @@ def uncovered(walk: Walk, scratch: Iterable[object] = ()) -> list[Note]:
     return search.run()
 
 
-def called_in_loop(frame: types.FrameType) -> list[tuple[str, types.FunctionType]]:
-    """Return the functions of the program that are named in the body of the `for` loop which `frame` is about to enter,
-    each with its name there; none where it enters no such loop, as with `next`."""
+def called_in(loop: Loop, frame: types.FrameType) -> list[tuple[str, types.FunctionType]]:
+    """Return the functions of the program that are named in the body of a loop of `frame`, each with its name there."""
     own, space = frame.f_locals, frame.f_globals
-    names = sorted(read_in_loop(frame.f_code, frame.f_lasti))
-    return [(name, function) for name in names for function in functions_in(own.get(name, space.get(name)))]
+    return [
+        (name, function)
+        for name in sorted(loop.read)
+        for function in functions_in(own.get(name, space.get(name)))
+    ]
 
 
 def changed_by_calls(
@@ -209,7 +211,7 @@ class _Search:
                 self.queue += [_Code.of(function, place(), self.known) for function in functions]
             return
         if kind not in self._kinds:
-            line = () if _is_environment(value) else _line(kind)
+            line = () if _is_environment(value) else line_of(kind)
             own = [cls for cls in line if is_program(_of_class(cls, "__module__"))]
             if own and _is_in(place(), self.tried):
                 return  # another one of its class may stand elsewhere
@@ -274,8 +276,8 @@ class _Search:
     def _attribute(self, code: _Code, use: Use, owner: type) -> None:
         """Something was done with an attribute of some object: is it one that only the class has?"""
         if owner not in self._lines:
-            kinds = [kind for kind in self.own if owner in _line(kind)]
-            every = dict.fromkeys(cls for kind in kinds for cls in _line(kind))
+            kinds = [kind for kind in self.own if owner in line_of(kind)]
+            every = dict.fromkeys(cls for kind in kinds for cls in line_of(kind))
             self._lines[owner] = kinds, [cls for cls in every if is_program(_of_class(cls, "__module__"))]
         kinds, classes = self._lines[owner]
         if any(use.name in self.own[kind] for kind in kinds):
@@ -292,14 +294,14 @@ class _Search:
         if id(value) in self.scratch or use.act == READ or (id(value) in self.known and use.act != ASSIGNED):
             return ""
         if use.act == ASSIGNED and use.attribute == "":
-            plain = value is None or _is_a(value, (bool, int, float, str, tuple, *CONTAINERS))
-            return "assigns" if plain or _is_kind(value, "torch", "Tensor") else ""
-        if _is_a(value, GENERATORS) or _is_kind(value, "torch", "Generator"):
+            plain = value is None or is_a(value, (bool, int, float, str, tuple, *CONTAINERS))
+            return "assigns" if plain or is_kind(value, "torch", "Tensor") else ""
+        if is_a(value, GENERATORS) or is_kind(value, "torch", "Generator"):
             return "draws from"
-        if _is_a(value, CONTAINERS) or _is_kind(value, "torch", "Tensor"):
-            return "changes" if use.act == CHANGED or use.attribute in _CHANGES else ""
+        if is_a(value, CONTAINERS) or is_kind(value, "torch", "Tensor"):
+            return "changes" if use.act == CHANGED or use.attribute in CHANGES else ""
         for (module, name), methods in _DOES.items():
-            if _is_kind(value, module, name) and (use.attribute in methods or use.act == PASSED):
+            if is_kind(value, module, name) and (use.attribute in methods or use.act == PASSED):
                 return "acts on"
         return ""
 
@@ -336,12 +338,12 @@ def functions_in(value: object) -> Iterator[types.FunctionType]:
 
 def _stands_before(part: object) -> Iterator[object]:
     for kind, names in _AROUND_FUNCTIONS:
-        if _is_a(part, (kind,)):
+        if is_a(part, (kind,)):
             # By the slot itself: a class derived from it may do anything under that name.
             for inner in (_of_class(kind, "__dict__")[name].__get__(part) for name in names):
                 yield from inner if type(inner) is tuple else (inner,)
             return
-    if any("__get__" in _of_class(cls, "__dict__") for cls in _line(type(part))):
+    if any("__get__" in _of_class(cls, "__dict__") for cls in line_of(type(part))):
         yield from (inner for inner in attributes_in(part).values() if type(inner) in _CALLABLES)
 
 
@@ -385,15 +387,15 @@ def _libraries() -> tuple[str, ...]:
 _LIBRARIES = _libraries()
 
 
-def _is_kind(value: object, module: str, name: str) -> bool:
+def is_kind(value: object, module: str, name: str) -> bool:
     """Whether a value is of a class of a framework, which is not imported to find out."""
     kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and _is_a(value, (kind,))
+    return isinstance(kind, type) and is_a(value, (kind,))
 
 
-def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
+def is_a(value: object, kinds: tuple[type, ...]) -> bool:
     """Whether a value is of one of these classes: `isinstance` asks the value, and the class, which may run."""
-    line = _line(type(value))
+    line = line_of(type(value))
     return any(kind in line for kind in kinds)
 
 
@@ -402,10 +404,10 @@ def _function(value: object) -> types.FunctionType | None:
 
 
 def _class(value: object) -> type | None:
-    return cast("type", value) if _is_a(value, (type,)) else None
+    return cast("type", value) if is_a(value, (type,)) else None
 
 
-def _line(cls: type) -> tuple[type, ...]:
+def line_of(cls: type) -> tuple[type, ...]:
     """Return a class and those that it is derived from."""
     line: tuple[type, ...] = _of_class(cls, "__mro__")
     return line

@@ -1,10 +1,12 @@
-"""Finds what a hand-written loop keeps in local variables that no checkpoint would bring back.
+"""Finds what a hand-written loop keeps in variables that no checkpoint would bring back.
 
-Looked for are objects that exist before the loop begins and change while it runs: arrays, tensors,
+Looked for are objects that exist before the loop begins and may change while it runs: arrays, tensors,
 environments, modules, optimizers, generators, passes over data loaders, loaders with a generator of their own,
-loaders whose worker processes outlast an epoch, and the usual containers of transitions. What is reachable from tracked objects counts as tracked.
+loaders whose worker processes outlast an epoch, the usual containers of transitions, and objects of the program's own
+that hold such; and whatever else the loop's code changes (`loop_variables`), plain numbers too. What is reachable from
+tracked objects counts as tracked.
 
-Not promised: plain numbers. A local `episode_return = 0.0` looks like any constant.
+Not promised: plain numbers of a loop that is no `for`; objects of a library that is not known here.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+from unbroken.capture.loop_variables import Variable, is_own, variables_of
+from unbroken.capture.names import loop_at
 from unbroken.capture.process_group import unwrapped
-from unbroken.capture.uncovered import UncoveredWarning, called_in_loop, changed_by_calls
+from unbroken.capture.uncovered import UncoveredWarning, called_in, changed_by_calls, is_a, line_of
 from unbroken.state.contents import attributes_in, declared, items_of, members_of, slot_of
 from unbroken.state.lookup import slots_of
+from unbroken.state.nodes import PLAIN
+from unbroken.types import MISSING
 
 _KINDS = (
     ("numpy", ("ndarray",)),
@@ -35,6 +41,7 @@ _KINDS = (
     ("gymnasium.vector", ("VectorEnv",)),
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter",)),
 )
+_ARRAYS = (("numpy", ("ndarray",)), ("torch", ("Tensor",)))
 _LOADERS = ("torch.utils.data", ("DataLoader", "Sampler"))
 """What holds nothing that changes, but for a generator of its own."""
 MOST_OBJECTS = 200_000
@@ -45,32 +52,115 @@ class UntrackedWarning(UserWarning):
 
 
 def untracked(
-    variables: Mapping[str, object], tracked: Callable[[], Reached], scratch: Iterable[object] = ()
+    variables: Mapping[str, object],
+    tracked: Callable[[], Reached],
+    scratch: Iterable[object] = (),
+    loop: Iterable[Variable] = (),
 ) -> list[str]:
-    """Return the names of variables that hold state which no tracked object leads to, sorted. `tracked` is asked
-    what they lead to only if there are variables of that kind. `scratch`: what need not come back; that holds for
-    these objects and for views of them, and not for what they lead to."""
+    """Return the names of variables, and of attributes of objects, that hold state which no tracked object leads to,
+    sorted. `tracked` is asked what they lead to only if there are variables of that kind. `scratch`: what need not
+    come back; that holds for these objects and for views of them, and not for what they lead to. `loop`: what the loop
+    does with its variables."""
     kinds, loaders = _loaded(_KINDS), _loaded([_LOADERS])
     ended = set(map(id, scratch))
+
+    def is_out(value: object) -> bool:
+        return (
+            id(value) in ended
+            or _is_layer_without_state(value)
+            or (
+                is_a(value, kinds)  # others may answer in their own way
+                and (
+                    id(declared(value, "base", value)) in ended
+                    or declared(value, "grad_fn")
+                    is not None  # a loss of the loop before: nothing carries it on
+                )
+            )
+        )
+
+    loop = list(loop)
     suspects = {
         name: value
         for name, value in variables.items()
         if not name.startswith("__")
         and (isinstance(value, (*kinds, *loaders)) or type(value) is deque)
-        and id(value) not in ended
-        and id(declared(value, "base", value)) not in ended
-        and declared(value, "grad_fn") is None  # a loss of the loop before: nothing carries it on
+        and not is_out(value)
     }
-    if not suspects:
+    acting = tuple(kind for kind in kinds if kind not in _loaded(_ARRAYS))  # a global array may be a constant
+    suspects |= {
+        one.name: one.value
+        for one in loop
+        if (one.is_changed or is_a(one.value, acting)) and not is_out(one.value)
+    }
+    holders = [one for one in loop if one.name not in suspects and one.is_own and not is_out(one.value)]
+    if not suspects and not holders:
         return []
     known = tracked().known
-    return sorted(
+    if not tracked().whole:
+        holders = []  # what they hold may be known all the same
+
+    def is_lost(value: object) -> bool:
+        within = id(value) in known or (is_a(value, kinds) and _part(value, known))
+        return not (within or is_out(value) or (is_a(value, loaders) and _draws_from_known(value, known)))
+
+    forgotten = {name for name, value in suspects.items() if is_lost(value)}
+    for one in holders:
+        forgotten.update(_lost_in(one, is_lost, kinds))
+    return sorted(forgotten)
+
+
+def _lost_in(holder: Variable, is_lost: Callable[[object], bool], kinds: tuple[type, ...]) -> list[str]:
+    """Return the names of what is lost of an object of the program: itself, or some of its attributes."""
+    value = holder.value
+    if not is_lost(value):
+        return []
+    held = _held(value)
+    lost = [
         name
-        for name, value in suspects.items()
-        if id(value) not in known
-        and not _part(value, known)
-        and not (isinstance(value, loaders) and _draws_from_known(value, known))
-    )
+        for name, part in held.items()
+        if (name in holder.attributes and is_lost(part))
+        or any(is_a(inner, kinds) and is_lost(inner) for inner in _inside(part))
+    ]
+    is_part = any(type(part) not in PLAIN and not is_lost(part) for part in held.values())
+    return [f"{holder.name}.{name}" for name in lost] if is_part else [holder.name] if lost else []
+
+
+def _is_layer_without_state(value: object) -> bool:
+    """Whether it is a module of PyTorch's own that has neither parameters nor buffers, such as a loss function."""
+    module = getattr(sys.modules.get("torch.nn"), "Module", None)
+    if module is None or not is_a(value, (module,)):
+        return False
+    own = str(type.__getattribute__(type(value), "__module__")).startswith("torch.nn.modules.")
+    return own and not any(True for _ in (*module.parameters(value), *module.buffers(value)))
+
+
+def _held(value: object) -> dict[str, object]:
+    """Return the attributes of an object, with those data of its class that it does not have for itself."""
+    held: dict[str, object] = {}
+    for cls in reversed(line_of(type(value))):
+        own: Mapping[str, object] = type.__getattribute__(cls, "__dict__")
+        held |= {
+            name: part for name, part in own.items() if type(part) in PLAIN and not name.startswith("__")
+        }
+    held |= {name: slot_of(value, name) for name in slots_of(type(value))}
+    return {name: part for name, part in (held | dict(attributes_in(value))).items() if part is not MISSING}
+
+
+def _inside(value: object) -> Iterator[object]:
+    """Yield a value and, of containers and objects of the program, what they hold."""
+    queue, seen = deque([value]), set[int]()
+    while queue and len(seen) < MOST_OBJECTS:
+        value = queue.popleft()
+        if id(value) in seen or type(value) in PLAIN:
+            continue
+        seen.add(id(value))
+        yield value
+        if is_a(value, (dict,)):
+            queue.extend(item for _, item in items_of(cast("dict[Any, Any]", value)))
+        elif is_a(value, (list, tuple, set, frozenset, deque)):
+            queue.extend(members_of(value))
+        elif is_own(value):
+            queue.extend(attributes_in(value).values())
 
 
 def warn_of_untracked(
@@ -80,11 +170,20 @@ def warn_of_untracked(
     change beside that; each once, by `known`."""
     tracked, scratch = list(tracked), list(scratch)
     reached = cache(lambda: _reachable(tracked))
-    forgotten = untracked(frame.f_locals, reached, scratch)
+    loop = loop_at(frame.f_code, frame.f_lasti)
+    variables = list(variables_of(loop, frame))
+    forgotten = untracked(frame.f_locals, reached, scratch, variables)
     if new := [name for name in forgotten if name not in known]:
         told = (
             f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
             " or keep them in run.vars; a resumed run would start them anew."
+        )
+        _warn(frame, UntrackedWarning(told))
+    rebound = [one.name for one in variables if one.is_rebound and id(one.value) in reached().known]
+    if new := [name for name in rebound if name not in known]:
+        told = (
+            f"The loop binds {', '.join(new)} anew. In the checkpoint is the object that stood there before, and not"
+            " what stands there at a save. Keep it in run.vars, or change the object in its place."
         )
         _warn(frame, UntrackedWarning(told))
     loaders = persistent(frame.f_locals, scratch)
@@ -95,11 +194,11 @@ def warn_of_untracked(
             " order. Make the loader with persistent_workers=False."
         )
         _warn(frame, UntrackedWarning(told))
-    called = called_in_loop(frame)
+    called = called_in(loop, frame)
     notes = changed_by_calls(called, reached().maybe_known, scratch) if called else []
     if changed := [note for note in notes if note.detail not in known]:
         _warn(frame, UncoveredWarning.of(changed))
-    known.update(forgotten, loaders, (note.detail for note in notes))
+    known.update(forgotten, rebound, loaders, (note.detail for note in notes))
 
 
 def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) -> list[str]:

@@ -56,6 +56,7 @@ class Ppo:
         )
         self.run.vars.penalty = 0.1
         self.seen: list[int] = []
+        self.run.scratch(self.fresh, self.seen)
 
     def go(self, *, until: int = STEPS, cold: str = "") -> Ppo:
         for step in self.run.steps(STEPS):

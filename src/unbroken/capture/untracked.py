@@ -118,8 +118,10 @@ def _lost_in(holder: Variable, is_lost: Callable[[object], bool], kinds: tuple[t
     lost = [
         name
         for name, part in held.items()
-        if (name in holder.attributes and is_lost(part))
-        or any(is_a(inner, kinds) and is_lost(inner) for inner in _inside(part))
+        if is_lost(part)
+        and (
+            name in holder.attributes or any(is_a(inner, kinds) and is_lost(inner) for inner in _inside(part))
+        )
     ]
     is_part = any(type(part) not in PLAIN and not is_lost(part) for part in held.values())
     return [f"{holder.name}.{name}" for name in lost] if is_part else [holder.name] if lost else []

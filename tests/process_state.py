@@ -105,3 +105,6 @@ def _as_loaded() -> None:
         torch.set_grad_enabled(True)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
+    if (signals := sys.modules.get("unbroken.engine.signals")) is not None:
+        # A training that a signal has ended makes more of them be without effect for a minute.
+        signals._handlers._lingers_until = 0.0

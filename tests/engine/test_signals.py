@@ -19,16 +19,29 @@ class Striking(dict[Any, Any]):
         return left
 
 
+def leave(linger: float) -> int:
+    """Have a process of its own end its training in which a signal comes; return how it ended."""
+
+    def body() -> None:
+        heard: list[int] = []
+        signals.listen({"SIGTERM"}, heard.append)
+        handlers = signals._handlers
+        handlers._listeners = Striking(handlers._listeners)
+        signals.forget(heard.append, linger=linger)
+
+    return in_child(body)
+
+
 def test_a_signal_while_the_last_listener_leaves_kills_no_process_that_is_on_its_way_out() -> None:
-    def leave(linger: float) -> int:
-        def body() -> None:
-            heard: list[int] = []
-            signals.listen({"SIGTERM"}, heard.append)
-            handlers = signals._handlers
-            handlers._listeners = Striking(handlers._listeners)
-            signals.forget(heard.append, linger=linger)
-
-        return in_child(body)
-
     assert leave(60.0) == 0
     assert leave(0.0) == -signal.SIGTERM, "who was not told to end is killed as it always was"
+
+
+def test_what_its_parent_was_told_is_without_effect_in_a_forked_child() -> None:
+    def parent() -> None:
+        heard: list[int] = []
+        signals.listen({"SIGTERM"}, heard.append)
+        signals.forget(heard.append, linger=60.0)
+        assert leave(0.0) == -signal.SIGTERM
+
+    assert in_child(parent) == 0

@@ -129,6 +129,7 @@ class _Handlers:
 
     def _after_fork(self) -> None:
         self._listeners.clear()
+        self._lingers_until = 0.0  # the child was told nothing
         self._notice.show(())  # the parent's own stays where it is
         for number in list(self._before):
             self._give_back(number)

@@ -12,7 +12,7 @@ import pytest
 import unbroken
 
 CLASSES = """
-import itertools, random
+import itertools, random, threading, weakref
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 import gymnasium, numpy as np, torch
@@ -26,6 +26,25 @@ class Mean:
         self.count += x
     def read(self):
         return self.count
+
+    def push(self, x):
+        self.count = max(self.count, x)
+
+class LessMean(Mean):
+    def update(self, x):
+        super().update(x / 2)
+
+class Scaler:
+    def __init__(self):
+        self.low, self.cleared, self.owner = np.zeros(2), threading.Event(), None
+    def scale(self, x):
+        self.cleared.clear()
+        return x - self.low
+
+class Guarded(np.ndarray):
+    @property
+    def base(self):
+        raise RuntimeError("the server is away")
 
 class Slotted:
     __slots__ = ("count",)
@@ -100,11 +119,20 @@ CASES: list[tuple[str, str, str]] = [
     ("agents = [Agent()]\nagent = agents[0]", "agent.act()", "agent"),
     ("args = Args()", "args.rate *= 0.9", "args"),
     ("trainer = Trainer()\nrun.track(weights=trainer.weights)", "trainer.step()",
-     "trainer.losses, trainer.rate, trainer.target"),
+     "trainer.losses, trainer.rate"),
     ("trainer = Trainer()\nrun.track(weights=trainer.weights, target=trainer.target)", "trainer.mean.update(1)",
      "trainer.mean"),
     ("mine = GLOBAL", "GLOBAL.update(1)", "GLOBAL"),
     ("env = gymnasium.make('CartPole-v1')", "env.reset(seed=1)", "env"),
+    ("trainer = Trainer()\nrun.track(weights=trainer.weights)", "trainer.mean.push(step)", "trainer.mean"),
+    ("mean = LessMean()", "mean.update(step)", "mean"),
+    ("envs = [gymnasium.make('CartPole-v1')]", "envs[0].reset(seed=1)", "envs"),
+    ("nets = {'a': torch.nn.Linear(2, 2)}", "x = nets['a'].weight", "nets"),
+    ("agents = [Agent()]", "x = [agent.act() for agent in agents]", "agents"),
+    ("losses, seen = [], set()", "[losses.append(x) for x in range(2)]\nany(seen.add(x) for x in range(2))",
+     "losses, seen"),
+    ("scaler = torch.amp.GradScaler('cpu')", "x = scaler.get_scale()", "scaler"),
+    ("guarded = np.zeros(2).view(Guarded)", "x = guarded + 1", "guarded"),
     # What is no state, or comes back.
     ("pass", "total = step\ntotal += 1", ""),
     ("total = 0", "total = step", ""),
@@ -128,6 +156,11 @@ CASES: list[tuple[str, str, str]] = [
     ("trainer = Trainer()\nrun.track(trainer=trainer)", "trainer.step()", ""),
     ("loss = torch.nn.MSELoss()", "x = loss", ""),
     ("layers = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(2))", "x = layers", "layers"),
+    ("scaler = Scaler()", "x = scaler.scale(step)", ""),
+    ("scaler = Scaler()\nscaler.owner = scaler", "x = scaler.scale(step)", ""),
+    ("x = np.zeros(2)", "x = np.ones(2)\ny = x.sum()", ""),
+    ("words = {'a': [1, 2]}", "x = words['a'][0]", ""),
+    ("gone = weakref.proxy(Mean())", "x = step", ""),
     ("args = Args()", "x = args.rate * args.seed", ""),
     ("log = Logger('a')", "log.log(step)", ""),
     ("weights = np.zeros(2)\nrun.track(weights=weights)", "weights += 1", ""),

@@ -11,7 +11,8 @@ methods. An attribute that is set anew in each iteration before it is read count
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, USED, Loop, Use, all_uses
@@ -21,17 +22,27 @@ _HANDED_ON = frozenset({"__call__", "__next__", "__iter__"})
 """Methods that may be called of an object that is called or handed on."""
 
 
+class Changes(NamedTuple):
+    """What a loop does with the attributes of an object of the program."""
+
+    set: frozenset[str] = frozenset()
+    """Those that come to stand for another value."""
+    changed: frozenset[str] = frozenset()
+    """Those whose value changes where it stands, if it is a container, an array or an object of the program."""
+    called: frozenset[tuple[str, str]] = frozenset()
+    """Attributes with the methods of theirs that are called."""
+
+
 class Variable(NamedTuple):
     """One that was there before a loop, and that the loop may read as it was."""
 
     name: str
     value: object
     is_changed: bool
-    """Whether it is bound anew, or changed where it stands; of objects of the program see `attributes`."""
+    """Whether it is bound anew, or changed where it stands; of objects of the program see `changes`."""
     is_rebound: bool
     """Whether it may come to stand for another object."""
-    attributes: frozenset[str]
-    """Of an object of the program: its attributes that are changed."""
+    changes: Changes
 
     @property
     def is_own(self) -> bool:
@@ -53,13 +64,19 @@ def variables_of(loop: Loop, frame: types.FrameType) -> Iterator[Variable]:
                 value,
                 name in loop.bound or _is_changed(value, acts),
                 name in loop.rebound,
-                _attributes(type(value), acts, loop) if is_own(value) else frozenset(),
+                _changes_of(type(value), acts, loop) if is_own(value) else Changes(),
             )
 
 
 def is_own(value: object) -> bool:
     """Whether a value is an object of a class that the program has made."""
     return is_program(type.__getattribute__(type(value), "__module__"))
+
+
+def changes_itself(kind: type, method: str) -> bool:
+    """Whether a method changes what an object of this class holds, as far as its own code does."""
+    changes = _changes_by(kind, [method], set(), set())
+    return bool(changes.set or changes.changed)
 
 
 def _is_changed(value: object, acts: Collection[Use]) -> bool:
@@ -75,47 +92,57 @@ def _changes(use: Use) -> bool:
 def _is_iterator(value: object) -> bool:
     """Whether it is an iterator of Python's own: what a library's does when it is asked, nobody knows."""
     kind = type(value)
-    made = type.__getattribute__(kind, "__module__") in ("builtins", "itertools")
+    module = type.__getattribute__(kind, "__module__")
+    made = type(module) is str and module in ("builtins", "itertools")
     return made and "__next__" in type.__getattribute__(kind, "__dict__")
 
 
-def _attributes(kind: type, acts: Collection[Use], loop: Loop) -> frozenset[str]:
-    """Return the attributes of an object of this class that a loop changes which does `acts` with it."""
+def _changes_of(kind: type, acts: Collection[Use], loop: Loop) -> Changes:
+    """Return what a loop changes of an object of this class with which it does `acts`."""
     called = {use.attribute for use in acts if use.act == USED}
-    changed = {use.attribute for use in acts if use.act == ASSIGNED and use.attribute}
-    changed |= {
-        use.name
-        for use in loop.acts
-        if use.scope == "attribute" and use.name in called and (_changes(use) or _sets_in(use))
-    }
+    through = {use for use in loop.acts if use.scope == "attribute" and use.name in called}
     if any(use.act == PASSED for use in acts):
         called |= _HANDED_ON
     if any(use.act == CHANGED for use in acts):
         called |= {"__setitem__", "__delitem__"}
-    open_, seen = set(called), set[str]()
+    return _changes_by(
+        kind, called, {use.attribute for use in acts if use.act == ASSIGNED and use.attribute}, through
+    )
+
+
+def _changes_by(kind: type, methods: Iterable[str], set_: set[str], through: set[Use]) -> Changes:
+    """Return what methods of these names do, and those that they call in turn, beside what is done already: attributes
+    that are `set_`, and what is done `through` attributes."""
+    open_, seen = set(methods), set[str]()
     while open_:
         name = open_.pop()
         seen.add(name)
         for function in _methods(kind, name):
             itself = function.__code__.co_varnames[:1]  # however `self` is called
-            for use in all_uses(function.__code__):
-                if use.scope == "attribute" and (_changes(use) or _sets_in(use)):
-                    changed.add(use.name)
+            for use in _uses_of(function.__code__):
+                if use.scope == "attribute":
+                    through.add(use)
                 elif use.name in itself and use.act == ASSIGNED:
-                    changed.add(use.attribute)
+                    set_.add(use.attribute)
                 elif use.name in itself and use.attribute not in seen:
                     open_.add(use.attribute)
-    return frozenset(changed)
+    return Changes(
+        set=frozenset(set_),
+        changed=frozenset(
+            use.name for use in through if _changes(use) or (use.act == ASSIGNED and use.attribute)
+        ),
+        called=frozenset((use.name, use.attribute) for use in through if use.act == USED),
+    )
 
 
-def _sets_in(use: Use) -> bool:
-    """Whether an attribute of the value is set."""
-    return use.act == ASSIGNED and use.attribute != ""
+@lru_cache(maxsize=4096)
+def _uses_of(code: types.CodeType) -> tuple[Use, ...]:
+    return tuple(dict.fromkeys(all_uses(code)))
 
 
 def _methods(kind: type, name: str) -> Iterator[types.FunctionType]:
+    """Yield the functions behind a name, those that it covers in other classes too: it may call them."""
     for cls in line_of(kind):
         held = type.__getattribute__(cls, "__dict__")
         if name in held:
             yield from functions_in(held[name])
-            return

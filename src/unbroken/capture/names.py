@@ -234,11 +234,14 @@ def _acts(steps: Sequence[dis.Instruction], i: int) -> Iterator[Use]:
     if step.opname in _MEMBER or step.opname == _MEMBER_OF_SUPER:
         yield from _uses("attribute", str(step.argval), steps, i)
         return
+    value: object = step.argval
+    if isinstance(value, types.CodeType):
+        yield from uses(value) if value.co_name.startswith("<") else ()
+        return
     scope: Scope = "global" if step.opname in _GLOBAL else "cell" if step.opname in _CELL else "local"
     if step.opname in _GLOBAL | _CELL:
         yield from _uses(scope, str(step.argval), steps, i)
     elif step.opname in _LOCAL:
-        value: object = step.argval
         names = value if isinstance(value, tuple) else (value,)
         loaded = names[1:] if step.opname.startswith("STORE_") else names
         for depth, name in enumerate(reversed(loaded)):

@@ -368,10 +368,10 @@ _CALLABLES: tuple[Any, ...] = (
 
 def is_program(module: object) -> bool:
     """Whether this is the name of a module of the program, and of no library that is installed."""
-    if module == "__main__":
-        return True
     if type(module) is not str:
         return False
+    if module == "__main__":
+        return True
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "unbroken":
         return False

@@ -14,17 +14,26 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from types import FrameType
 from typing import Any, cast
 
-from unbroken.capture.loop_variables import Variable, is_own, variables_of
+from unbroken.capture.loop_variables import Changes, Variable, changes_itself, is_own, variables_of
 from unbroken.capture.names import loop_at
 from unbroken.capture.process_group import unwrapped
-from unbroken.capture.uncovered import UncoveredWarning, called_in, changed_by_calls, is_a, line_of
-from unbroken.state.contents import attributes_in, declared, items_of, members_of, slot_of
+from unbroken.capture.uncovered import (
+    CONTAINERS,
+    UncoveredWarning,
+    called_in,
+    changed_by_calls,
+    is_a,
+    is_kind,
+    line_of,
+)
+from unbroken.state.contents import attributes_in, declared, members_of, slot_of
 from unbroken.state.lookup import slots_of
 from unbroken.state.nodes import PLAIN
 from unbroken.types import MISSING
@@ -40,11 +49,15 @@ _KINDS = (
     ("gymnasium", ("Env",)),
     ("gymnasium.vector", ("VectorEnv",)),
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter",)),
+    ("torch.amp.grad_scaler", ("GradScaler",)),
+    ("stable_baselines3.common.buffers", ("BaseBuffer",)),
 )
 _ARRAYS = (("numpy", ("ndarray",)), ("torch", ("Tensor",)))
 _LOADERS = ("torch.utils.data", ("DataLoader", "Sampler"))
 """What holds nothing that changes, but for a generator of its own."""
 MOST_OBJECTS = 200_000
+MOST_HELD = 20_000
+"""So many objects that a container, or an object of the program, leads to are looked at."""
 
 
 class UntrackedWarning(UserWarning):
@@ -71,28 +84,34 @@ def untracked(
             or (
                 is_a(value, kinds)  # others may answer in their own way
                 and (
-                    id(declared(value, "base", value)) in ended
-                    or declared(value, "grad_fn")
-                    is not None  # a loss of the loop before: nothing carries it on
+                    id(_said(value, "base", value)) in ended
+                    or _said(value, "grad_fn") is not None  # a loss of the loop before: nothing carries it on
                 )
             )
         )
 
     loop = list(loop)
+    acting = tuple(kind for kind in kinds if kind not in _loaded(_ARRAYS))
     suspects = {
         name: value
         for name, value in variables.items()
         if not name.startswith("__")
-        and (isinstance(value, (*kinds, *loaders)) or type(value) is deque)
+        and (is_a(value, (*kinds, *loaders)) or type(value) is deque)
         and not is_out(value)
     }
-    acting = tuple(kind for kind in kinds if kind not in _loaded(_ARRAYS))  # a global array may be a constant
     suspects |= {
         one.name: one.value
         for one in loop
-        if (one.is_changed or is_a(one.value, acting)) and not is_out(one.value)
+        if (one.is_changed or is_a(one.value, acting))  # a global array may be a constant
+        and not is_out(one.value)
     }
-    holders = [one for one in loop if one.name not in suspects and one.is_own and not is_out(one.value)]
+    holders = [
+        one
+        for one in loop
+        if one.name not in suspects
+        and (one.is_own or is_a(one.value, (list, tuple, dict)))
+        and not is_out(one.value)
+    ]
     if not suspects and not holders:
         return []
     known = tracked().known
@@ -105,26 +124,74 @@ def untracked(
 
     forgotten = {name for name, value in suspects.items() if is_lost(value)}
     for one in holders:
-        forgotten.update(_lost_in(one, is_lost, kinds))
+        forgotten.update(_lost_in(one, _Inside(known, is_lost, acting)))
     return sorted(forgotten)
 
 
-def _lost_in(holder: Variable, is_lost: Callable[[object], bool], kinds: tuple[type, ...]) -> list[str]:
-    """Return the names of what is lost of an object of the program: itself, or some of its attributes."""
-    value = holder.value
-    if not is_lost(value):
+def _lost_in(holder: Variable, inside: _Inside) -> list[str]:
+    """Return the names of what is lost of a container, or an object of the program: itself, or some of its attributes."""
+    value, changes = holder.value, holder.changes
+    if not inside.is_lost(value):
         return []
+    if not holder.is_own:
+        return [holder.name] if inside.holds_lost(value) else []
     held = _held(value)
     lost = [
         name
         for name, part in held.items()
-        if is_lost(part)
-        and (
-            name in holder.attributes or any(is_a(inner, kinds) and is_lost(inner) for inner in _inside(part))
-        )
+        if inside.is_lost(part)
+        and (name in changes.set or _is_changed(name, part, changes) or inside.holds_lost(part))
     ]
-    is_part = any(type(part) not in PLAIN and not is_lost(part) for part in held.values())
+    is_part = any(type(part) not in PLAIN and not inside.is_lost(part) for part in held.values())
     return [f"{holder.name}.{name}" for name in lost] if is_part else [holder.name] if lost else []
+
+
+def _is_changed(name: str, part: object, changes: Changes) -> bool:
+    """Whether what an attribute stands for is changed where it stands."""
+    if is_a(part, CONTAINERS) or is_kind(part, "torch", "Tensor"):
+        return name in changes.changed
+    called = (method for of, method in changes.called if of == name)
+    return is_own(part) and (
+        name in changes.changed or any(changes_itself(type(part), method) for method in called)
+    )
+
+
+class _Inside:
+    """Looks for what is lost in what containers and objects of the program hold. What it has met counts once."""
+
+    def __init__(
+        self, known: Container[int], is_lost: Callable[[object], bool], kinds: tuple[type, ...]
+    ) -> None:
+        self.is_lost = is_lost
+        self._known = known
+        self._kinds = kinds
+        self._seen = set[int]()
+        self._left = MOST_HELD
+
+    def holds_lost(self, value: object) -> bool:
+        """Whether it is, or leads to, something of these kinds that is lost, among the nearest `MOST_HELD` objects."""
+        queue = deque([value])
+        while queue:
+            value = queue.popleft()
+            if type(value) in PLAIN or id(value) in self._known or id(value) in self._seen:
+                continue
+            self._seen.add(id(value))
+            if is_a(value, self._kinds):
+                if self.is_lost(value):
+                    return True
+                continue
+            members = list(islice(_members(value), self._left))
+            self._left -= len(members)
+            queue.extend(members)
+        return False
+
+
+def _members(value: object) -> Iterable[object]:
+    if is_a(value, (dict,)):
+        return list(dict.values(cast("dict[object, object]", value)))  # at once: another thread may change it
+    if is_a(value, (list, tuple, set, frozenset, deque)):
+        return members_of(value)
+    return list(attributes_in(value).values()) if is_own(value) else ()
 
 
 def _is_layer_without_state(value: object) -> bool:
@@ -148,23 +215,6 @@ def _held(value: object) -> dict[str, object]:
     return {name: part for name, part in (held | dict(attributes_in(value))).items() if part is not MISSING}
 
 
-def _inside(value: object) -> Iterator[object]:
-    """Yield a value and, of containers and objects of the program, what they hold."""
-    queue, seen = deque([value]), set[int]()
-    while queue and len(seen) < MOST_OBJECTS:
-        value = queue.popleft()
-        if id(value) in seen or type(value) in PLAIN:
-            continue
-        seen.add(id(value))
-        yield value
-        if is_a(value, (dict,)):
-            queue.extend(item for _, item in items_of(cast("dict[Any, Any]", value)))
-        elif is_a(value, (list, tuple, set, frozenset, deque)):
-            queue.extend(members_of(value))
-        elif is_own(value):
-            queue.extend(attributes_in(value).values())
-
-
 def warn_of_untracked(
     frame: FrameType, tracked: Iterable[object], known: set[str], scratch: Iterable[object] = ()
 ) -> None:
@@ -174,7 +224,9 @@ def warn_of_untracked(
     reached = cache(lambda: _reachable(tracked))
     loop = loop_at(frame.f_code, frame.f_lasti)
     variables = list(variables_of(loop, frame))
-    forgotten = untracked(frame.f_locals, reached, scratch, variables)
+    bound = loop.bound - loop.carried  # before anything reads what stands there now
+    present = {name: value for name, value in frame.f_locals.items() if name not in bound}
+    forgotten = untracked(present, reached, scratch, variables)
     if new := [name for name in forgotten if name not in known]:
         told = (
             f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
@@ -210,7 +262,7 @@ def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) 
     return sorted(
         name
         for name, value in variables.items()
-        if isinstance(value, loaders) and id(value) not in ended and declared(value, "persistent_workers")
+        if is_a(value, loaders) and id(value) not in ended and declared(value, "persistent_workers")
     )
 
 
@@ -245,9 +297,17 @@ def _part(value: Any, known: set[int]) -> bool:
     inner = unwrapped(value)
     return any(
         id(part) in known
-        for part in (declared(value, "base"), declared(value, "unwrapped"), inner)
+        for part in (_said(value, "base"), _said(value, "unwrapped"), inner)
         if part is not None
     )
+
+
+def _said(value: object, name: str, default: object = None) -> object:
+    """Return an attribute that an object or its class has. One that fails to say so stops no training."""
+    try:
+        return declared(value, name, default)
+    except Exception:  # noqa: BLE001 - any code of the program
+        return default
 
 
 class _All:
@@ -279,7 +339,7 @@ def _reachable(roots: Iterable[object]) -> Reached:
             continue
         seen[id(value)] = value
         if isinstance(value, dict):
-            queue.extend(item for _, item in items_of(value))
+            queue.extend(list(dict.values(value)))  # at once: another thread may change it
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
             queue.extend(members_of(value))
         queue.extend(attributes_in(value).values())

@@ -5,7 +5,7 @@ there before it and that its body changes, iterators that it asks for their next
 program's own: those that it sets, or that methods change which it calls.
 
 Not promised: what a function changes that it hands a variable to; what a method changes by way of another object's
-methods. An attribute that is set anew in each iteration before it is read counts as changed.
+methods; what is changed through another name for a part of it (`row = rows[0]; row.append(x)`). An attribute that is set anew in each iteration before it is read counts as changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, USED, Loop, Use, all_uses
+from unbroken.capture.names import ASSIGNED, CHANGED, ITEM_USED, PASSED, USED, Loop, Use, all_uses
 from unbroken.capture.uncovered import CHANGES, CONTAINERS, functions_in, is_a, is_kind, is_program, line_of
 
 _HANDED_ON = frozenset({"__call__", "__next__", "__iter__"})
@@ -29,6 +29,8 @@ class Changes(NamedTuple):
     """Those that come to stand for another value."""
     changed: frozenset[str] = frozenset()
     """Those whose value changes where it stands, if it is a container, an array or an object of the program."""
+    items: frozenset[str] = frozenset()
+    """Those of which an item changes where it stands."""
     called: frozenset[tuple[str, str]] = frozenset()
     """Attributes with the methods of theirs that are called."""
 
@@ -40,6 +42,8 @@ class Variable(NamedTuple):
     value: object
     is_changed: bool
     """Whether it is bound anew, or changed where it stands; of objects of the program see `changes`."""
+    is_changed_inside: bool
+    """Whether an item of it is changed where it stands."""
     is_rebound: bool
     """Whether it may come to stand for another object."""
     changes: Changes
@@ -63,6 +67,7 @@ def variables_of(loop: Loop, frame: types.FrameType) -> Iterator[Variable]:
                 name,
                 value,
                 name in loop.bound or _is_changed(value, acts),
+                is_a(value, CONTAINERS) and any(map(_changes_item, acts)),
                 name in loop.rebound,
                 _changes_of(type(value), acts, loop) if is_own(value) else Changes(),
             )
@@ -87,6 +92,10 @@ def _is_changed(value: object, acts: Collection[Use]) -> bool:
 
 def _changes(use: Use) -> bool:
     return use.act == CHANGED or (use.act == USED and use.attribute in CHANGES)
+
+
+def _changes_item(use: Use) -> bool:
+    return use.act == ITEM_USED and use.attribute in CHANGES
 
 
 def _is_iterator(value: object) -> bool:
@@ -131,6 +140,7 @@ def _changes_by(kind: type, methods: Iterable[str], set_: set[str], through: set
         changed=frozenset(
             use.name for use in through if _changes(use) or (use.act == ASSIGNED and use.attribute)
         ),
+        items=frozenset(use.name for use in through if _changes_item(use)),
         called=frozenset((use.name, use.attribute) for use in through if use.act == USED),
     )
 

@@ -5,9 +5,8 @@ Read from its bytecode, which is there also where the source is not. A value is 
 read, on every way through the code, to what takes it off the stack: `SEEN.append(x)`, `SEEN[f(x)] = y`,
 `(SEEN if x else OTHER).append(x)`, `SEEN[i][j] += 1`, `Mine.count += 1`.
 
-Not promised: what is done through another name for the same object, and so in a function that it is handed to;
-what a method does to an item of it (`SEEN[i].append(x)`); what is reached through an attribute of another
-object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack; in a loop,
+Not promised: what is done through another name for the same object, and so in a function that it is handed to; what
+is reached through an attribute of another object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack; in a loop,
 names that are read only by such handlers or by functions that it calls.
 """
 
@@ -22,6 +21,8 @@ Scope: TypeAlias = Literal["global", "cell", "attribute", "local"]
 
 USED: Final = "used"
 """An attribute of it is read or called."""
+ITEM_USED: Final = "item used"
+"""An attribute of an item of it is read or called."""
 PASSED: Final = "passed"
 """It is handed on, or used in a way that this does not follow."""
 CHANGED: Final = "changed"
@@ -331,8 +332,8 @@ def _taken(step: dis.Instruction, effect: int) -> int:
 def _end(step: dis.Instruction, depth: int, *, item: bool) -> tuple[str, str]:
     """Return what an instruction does to a value that it takes from under `depth` others."""
     op = step.opname
-    if op in _MEMBER and not item:
-        return USED, str(step.argval)
+    if op in _MEMBER:
+        return (ITEM_USED if item else USED), str(step.argval)
     if op in ("STORE_ATTR", "DELETE_ATTR") and depth == 0:
         return (CHANGED, "") if item else (ASSIGNED, str(step.argval))
     if (op, depth) in (("STORE_SUBSCR", 1), ("DELETE_SUBSCR", 1), ("STORE_SLICE", 2)):

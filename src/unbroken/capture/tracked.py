@@ -64,7 +64,10 @@ class Variables:
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:  # only for names that are not set
-        raise AttributeError(f"run.vars.{name} was never set; set it before the loop begins.")
+        raise AttributeError(
+            f"run.vars.{name} was never set, or is not in the checkpoint from which the training goes on. Set it before"
+            " the loop begins; if the script has come to need it since, begin another run."
+        )
 
 
 class Counters:

@@ -102,7 +102,9 @@ def untracked(
     suspects |= {
         one.name: one.value
         for one in loop
-        if (one.is_changed or is_a(one.value, acting))  # a global array may be a constant
+        if (
+            one.is_changed or one.is_changed_inside or is_a(one.value, acting)
+        )  # a global array may be a constant
         and not is_out(one.value)
     }
     holders = [
@@ -123,6 +125,11 @@ def untracked(
         return not (within or is_out(value) or (is_a(value, loaders) and _draws_from_known(value, known)))
 
     forgotten = {name for name, value in suspects.items() if is_lost(value)}
+    forgotten -= {
+        one.name
+        for one in loop
+        if one.is_changed_inside and not one.is_changed and not _holds_unknown(one.value, known)
+    }
     for one in holders:
         forgotten.update(_lost_in(one, _Inside(known, is_lost, acting)))
     return sorted(forgotten)
@@ -140,20 +147,26 @@ def _lost_in(holder: Variable, inside: _Inside) -> list[str]:
         name
         for name, part in held.items()
         if inside.is_lost(part)
-        and (name in changes.set or _is_changed(name, part, changes) or inside.holds_lost(part))
+        and (name in changes.set or _is_changed(name, part, changes, inside.known) or inside.holds_lost(part))
     ]
     is_part = any(type(part) not in PLAIN and not inside.is_lost(part) for part in held.values())
     return [f"{holder.name}.{name}" for name in lost] if is_part else [holder.name] if lost else []
 
 
-def _is_changed(name: str, part: object, changes: Changes) -> bool:
+def _is_changed(name: str, part: object, changes: Changes, known: Container[int]) -> bool:
     """Whether what an attribute stands for is changed where it stands."""
     if is_a(part, CONTAINERS) or is_kind(part, "torch", "Tensor"):
-        return name in changes.changed
+        return name in changes.changed or (name in changes.items and _holds_unknown(part, known))
     called = (method for of, method in changes.called if of == name)
     return is_own(part) and (
         name in changes.changed or any(changes_itself(type(part), method) for method in called)
     )
+
+
+def _holds_unknown(container: object, known: Container[int]) -> bool:
+    """Whether it may come to hold, or holds, what is not known and changes."""
+    members = list(_members(container))
+    return not members or any(type(one) not in PLAIN and id(one) not in known for one in members)
 
 
 class _Inside:
@@ -163,7 +176,7 @@ class _Inside:
         self, known: Container[int], is_lost: Callable[[object], bool], kinds: tuple[type, ...]
     ) -> None:
         self.is_lost = is_lost
-        self._known = known
+        self.known = known
         self._kinds = kinds
         self._seen = set[int]()
         self._left = MOST_HELD
@@ -173,7 +186,7 @@ class _Inside:
         queue = deque([value])
         while queue:
             value = queue.popleft()
-            if type(value) in PLAIN or id(value) in self._known or id(value) in self._seen:
+            if type(value) in PLAIN or id(value) in self.known or id(value) in self._seen:
                 continue
             self._seen.add(id(value))
             if is_a(value, self._kinds):
@@ -229,8 +242,8 @@ def warn_of_untracked(
     forgotten = untracked(present, reached, scratch, variables)
     if new := [name for name in forgotten if name not in known]:
         told = (
-            f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give them to run.track()"
-            " or keep them in run.vars; a resumed run would start them anew."
+            f"Not in the checkpoint: {', '.join(new)}. If the loop changes them, give objects to run.track() and"
+            " keep plain values in run.vars; a resumed run would start them anew."
         )
         _warn(frame, UntrackedWarning(told))
     rebound = [one.name for one in variables if one.is_rebound and id(one.value) in reached().known]

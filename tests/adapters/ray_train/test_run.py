@@ -115,6 +115,7 @@ def test_a_finished_training_comes_back_and_can_go_on(tmp_path: Path) -> None:
     assert meta.metrics == {"sum": 3 * sum(range(STEPS + 2))}
 
 
+@pytest.mark.filterwarnings("ignore:Not in the checkpoint. held:unbroken.UntrackedWarning")
 def test_what_was_saved_is_there_after_a_wait(tmp_path: Path) -> None:
     root = tmp_path / "run"
     held: list[int] = []

@@ -23,6 +23,7 @@ from unbroken.types import Fidelity
 
 SEEN: list[int] = []
 COUNTS: dict[str, int] = {}
+ROWS: dict[str, list[int]] = {"a": []}
 TABLE = [1, 2, 3]
 GRID = np.zeros((3, 3))
 RECENT: deque[int] = deque()
@@ -54,6 +55,11 @@ class SetsAnItem:
 class AddsToAnItem:
     def act(self, key: str) -> None:
         COUNTS[key.strip()] += 1
+
+
+class AppendsToAnItem:
+    def act(self, key: str) -> None:
+        ROWS[key].append(1)
 
 
 class SetsACell:
@@ -156,6 +162,7 @@ CHANGES = [
     (AppendsElsewhere(), "changes SEEN, a global of"),
     (SetsAnItem(), "changes COUNTS, a global of"),
     (AddsToAnItem(), "changes COUNTS, a global of"),
+    (AppendsToAnItem(), "changes ROWS, a global of"),
     (SetsACell(), "changes GRID, a global of"),
     (Assigns(), "assigns best, a global of"),
     (Draws(), "draws from GENERATOR, a global of"),
@@ -208,6 +215,7 @@ def schedule(initial: float) -> Callable[[float], float]:
 
 
 def test_what_is_read_or_captured_is_not_named() -> None:
+    assert found(mine=AppendsToAnItem(), rows=ROWS["a"]) == []
     assert found(mine=[Reads(), Waits()], rate=schedule(0.1)) == []
     assert (
         found(mine=[Appends(), SetsAnItem(), Draws()], seen=SEEN, counts=COUNTS, kept=[GENERATOR, DICE]) == []

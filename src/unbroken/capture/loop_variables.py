@@ -5,7 +5,8 @@ there before it and that its body changes, iterators that it asks for their next
 program's own: those that it sets, or that methods change which it calls.
 
 Not promised: what a function changes that it hands a variable to; what a method changes by way of another object's
-methods; what is changed through another name for a part of it (`row = rows[0]; row.append(x)`). An attribute that is set anew in each iteration before it is read counts as changed.
+methods; what is changed through another name for a part of it (`row = rows[0]; row.append(x)`). An attribute that is
+set anew in each iteration before it is read counts as changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from unbroken.capture.names import ASSIGNED, CHANGED, ITEM_USED, PASSED, USED, Loop, Use, all_uses
-from unbroken.capture.uncovered import CHANGES, CONTAINERS, functions_in, is_a, is_kind, is_program, line_of
+from unbroken.capture.uncovered import CHANGES, functions_in, is_container, is_own, line_of
 
 _HANDED_ON = frozenset({"__call__", "__next__", "__iter__"})
 """Methods that may be called of an object that is called or handed on."""
@@ -66,16 +67,11 @@ def variables_of(loop: Loop, frame: types.FrameType) -> Iterator[Variable]:
             yield Variable(
                 name,
                 value,
-                name in loop.bound or _is_changed(value, acts),
-                is_a(value, CONTAINERS) and any(map(_changes_item, acts)),
-                name in loop.rebound,
-                _changes_of(type(value), acts, loop) if is_own(value) else Changes(),
+                is_changed=name in loop.bound or _is_changed(value, acts),
+                is_changed_inside=is_container(value) and any(map(_changes_item, acts)),
+                is_rebound=name in loop.rebound,
+                changes=_changes_of(type(value), acts, loop) if is_own(value) else Changes(),
             )
-
-
-def is_own(value: object) -> bool:
-    """Whether a value is an object of a class that the program has made."""
-    return is_program(type.__getattribute__(type(value), "__module__"))
 
 
 def changes_itself(kind: type, method: str) -> bool:
@@ -85,7 +81,7 @@ def changes_itself(kind: type, method: str) -> bool:
 
 
 def _is_changed(value: object, acts: Collection[Use]) -> bool:
-    if is_a(value, CONTAINERS) or is_kind(value, "torch", "Tensor"):
+    if is_container(value):
         return any(map(_changes, acts))
     return _is_iterator(value) and any(use.act == PASSED for use in acts)
 

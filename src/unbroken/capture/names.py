@@ -6,8 +6,8 @@ read, on every way through the code, to what takes it off the stack: `SEEN.appen
 `(SEEN if x else OTHER).append(x)`, `SEEN[i][j] += 1`, `Mine.count += 1`.
 
 Not promised: what is done through another name for the same object, and so in a function that it is handed to; what
-is reached through an attribute of another object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered while the value is on the stack; in a loop,
-names that are read only by such handlers or by functions that it calls.
+is reached through an attribute of another object (`CONFIG.seen.append(x)`); handlers of exceptions that are entered
+while the value is on the stack; in a loop, names that are read only by such handlers or by functions that it calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOCAL = frozenset({
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
 })  # fmt: skip
 _BINDS = frozenset({
-    "STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_FAST", "DELETE_NAME", "DELETE_GLOBAL",
+    "STORE_FAST", "STORE_FAST_STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_FAST", "DELETE_NAME", "DELETE_GLOBAL",
     "DELETE_DEREF",
 })  # fmt: skip
 _MEMBER = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
@@ -221,7 +221,7 @@ class _Names(NamedTuple):
             return cls(frozenset(names[1:]), frozenset(names[:1]), binds_first=True)
         if op in _GLOBAL | _CELL | _LOCAL or op == "LOAD_CLOSURE":
             return cls(read=frozenset(names))
-        if op in _BINDS or op == "STORE_FAST_STORE_FAST":
+        if op in _BINDS:
             return cls(bound=frozenset(names))
         if isinstance(value, types.CodeType) and value.co_name.startswith("<"):
             inner = (cls.of(other) for other in dis.get_instructions(value) if other.opname not in _LOCAL)
@@ -237,16 +237,17 @@ def _acts(steps: Sequence[dis.Instruction], i: int) -> Iterator[Use]:
         return
     value: object = step.argval
     if isinstance(value, types.CodeType):
-        yield from uses(value) if value.co_name.startswith("<") else ()
-        return
-    scope: Scope = "global" if step.opname in _GLOBAL else "cell" if step.opname in _CELL else "local"
-    if step.opname in _GLOBAL | _CELL:
-        yield from _uses(scope, str(step.argval), steps, i)
+        if value.co_name.startswith("<"):
+            yield from uses(value)
+    elif step.opname in _GLOBAL:
+        yield from _uses("global", str(value), steps, i)
+    elif step.opname in _CELL:
+        yield from _uses("cell", str(value), steps, i)
     elif step.opname in _LOCAL:
         names = value if isinstance(value, tuple) else (value,)
         loaded = names[1:] if step.opname.startswith("STORE_") else names
         for depth, name in enumerate(reversed(loaded)):
-            yield from _uses(scope, str(name), steps, i, depth)
+            yield from _uses("local", str(name), steps, i, depth)
 
 
 def _is_local(use: Use, code: types.CodeType) -> bool:

@@ -32,8 +32,9 @@ from typing import Any, cast
 import numpy as np
 
 from unbroken.capture.environments import known
-from unbroken.capture.names import ASSIGNED, CHANGED, PASSED, READ, Loop, Use, uses
-from unbroken.state.contents import attributes_in
+from unbroken.capture.names import ASSIGNED, CHANGED, ITEM_USED, PASSED, READ, Loop, Use, uses
+from unbroken.state.contents import attributes_in, members_of
+from unbroken.state.nodes import PLAIN
 from unbroken.state.snapshot import Note
 from unbroken.state.walk import Walk
 
@@ -298,8 +299,9 @@ class _Search:
             return "assigns" if plain or is_kind(value, "torch", "Tensor") else ""
         if is_a(value, GENERATORS) or is_kind(value, "torch", "Generator"):
             return "draws from"
-        if is_a(value, CONTAINERS) or is_kind(value, "torch", "Tensor"):
-            return "changes" if use.act == CHANGED or use.attribute in CHANGES else ""
+        if is_container(value):
+            inside = use.act != ITEM_USED or holds_unknown(value, self.known)
+            return "changes" if use.act == CHANGED or (use.attribute in CHANGES and inside) else ""
         for (module, name), methods in _DOES.items():
             if is_kind(value, module, name) and (use.attribute in methods or use.act == PASSED):
                 return "acts on"
@@ -397,6 +399,31 @@ def is_a(value: object, kinds: tuple[type, ...]) -> bool:
     """Whether a value is of one of these classes: `isinstance` asks the value, and the class, which may run."""
     line = line_of(type(value))
     return any(kind in line for kind in kinds)
+
+
+def is_own(value: object) -> bool:
+    """Whether a value is an object of a class that the program has made."""
+    return is_program(_of_class(type(value), "__module__"))
+
+
+def is_container(value: object) -> bool:
+    """Whether a value is a container or an array, which `CHANGES` change."""
+    return is_a(value, CONTAINERS) or is_kind(value, "torch", "Tensor")
+
+
+def members(value: object) -> Iterable[object]:
+    """Return what a container, or an object of the program, holds; of a dict the values."""
+    if is_a(value, (dict,)):
+        return list(dict.values(cast("dict[object, object]", value)))  # at once: another thread may change it
+    if is_a(value, (list, tuple, set, frozenset, deque)):
+        return members_of(value)
+    return list(attributes_in(value).values()) if is_own(value) else ()
+
+
+def holds_unknown(container: object, known: Container[int]) -> bool:
+    """Whether a container holds, or may come to hold, what changes and is not `known`."""
+    held = list(members(container))
+    return not held or any(type(one) not in PLAIN and id(one) not in known for one in held)
 
 
 def _function(value: object) -> types.FunctionType | None:

@@ -19,19 +19,21 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
-from unbroken.capture.loop_variables import Changes, Variable, changes_itself, is_own, variables_of
+from unbroken.capture.loop_variables import Changes, Variable, changes_itself, variables_of
 from unbroken.capture.names import loop_at
 from unbroken.capture.process_group import unwrapped
 from unbroken.capture.uncovered import (
-    CONTAINERS,
     UncoveredWarning,
     called_in,
     changed_by_calls,
+    holds_unknown,
     is_a,
-    is_kind,
+    is_container,
+    is_own,
     line_of,
+    members,
 )
 from unbroken.state.contents import attributes_in, declared, members_of, slot_of
 from unbroken.state.lookup import slots_of
@@ -91,6 +93,7 @@ def untracked(
         )
 
     loop = list(loop)
+    # Where nothing in the loop says that it changes, an array may be a constant.
     acting = tuple(kind for kind in kinds if kind not in _loaded(_ARRAYS))
     suspects = {
         name: value
@@ -102,16 +105,13 @@ def untracked(
     suspects |= {
         one.name: one.value
         for one in loop
-        if (
-            one.is_changed or one.is_changed_inside or is_a(one.value, acting)
-        )  # a global array may be a constant
-        and not is_out(one.value)
+        if (one.is_changed or is_a(one.value, acting)) and not is_out(one.value)
     }
     holders = [
         one
         for one in loop
         if one.name not in suspects
-        and (one.is_own or is_a(one.value, (list, tuple, dict)))
+        and (one.is_own or one.is_changed_inside or is_a(one.value, (list, tuple, dict)))
         and not is_out(one.value)
     ]
     if not suspects and not holders:
@@ -125,11 +125,6 @@ def untracked(
         return not (within or is_out(value) or (is_a(value, loaders) and _draws_from_known(value, known)))
 
     forgotten = {name for name, value in suspects.items() if is_lost(value)}
-    forgotten -= {
-        one.name
-        for one in loop
-        if one.is_changed_inside and not one.is_changed and not _holds_unknown(one.value, known)
-    }
     for one in holders:
         forgotten.update(_lost_in(one, _Inside(known, is_lost, acting)))
     return sorted(forgotten)
@@ -141,7 +136,8 @@ def _lost_in(holder: Variable, inside: _Inside) -> list[str]:
     if not inside.is_lost(value):
         return []
     if not holder.is_own:
-        return [holder.name] if inside.holds_lost(value) else []
+        changed = holder.is_changed_inside and holds_unknown(value, inside.known)
+        return [holder.name] if changed or inside.holds_lost(value) else []
     held = _held(value)
     lost = [
         name
@@ -155,18 +151,12 @@ def _lost_in(holder: Variable, inside: _Inside) -> list[str]:
 
 def _is_changed(name: str, part: object, changes: Changes, known: Container[int]) -> bool:
     """Whether what an attribute stands for is changed where it stands."""
-    if is_a(part, CONTAINERS) or is_kind(part, "torch", "Tensor"):
-        return name in changes.changed or (name in changes.items and _holds_unknown(part, known))
+    if is_container(part):
+        return name in changes.changed or (name in changes.items and holds_unknown(part, known))
     called = (method for of, method in changes.called if of == name)
     return is_own(part) and (
         name in changes.changed or any(changes_itself(type(part), method) for method in called)
     )
-
-
-def _holds_unknown(container: object, known: Container[int]) -> bool:
-    """Whether it may come to hold, or holds, what is not known and changes."""
-    members = list(_members(container))
-    return not members or any(type(one) not in PLAIN and id(one) not in known for one in members)
 
 
 class _Inside:
@@ -193,18 +183,10 @@ class _Inside:
                 if self.is_lost(value):
                     return True
                 continue
-            members = list(islice(_members(value), self._left))
-            self._left -= len(members)
-            queue.extend(members)
+            held = list(islice(members(value), self._left))
+            self._left -= len(held)
+            queue.extend(held)
         return False
-
-
-def _members(value: object) -> Iterable[object]:
-    if is_a(value, (dict,)):
-        return list(dict.values(cast("dict[object, object]", value)))  # at once: another thread may change it
-    if is_a(value, (list, tuple, set, frozenset, deque)):
-        return members_of(value)
-    return list(attributes_in(value).values()) if is_own(value) else ()
 
 
 def _is_layer_without_state(value: object) -> bool:
@@ -275,7 +257,7 @@ def persistent(variables: Mapping[str, object], scratch: Iterable[object] = ()) 
     return sorted(
         name
         for name, value in variables.items()
-        if is_a(value, loaders) and id(value) not in ended and declared(value, "persistent_workers")
+        if is_a(value, loaders) and id(value) not in ended and _said(value, "persistent_workers")
     )
 
 

@@ -222,6 +222,7 @@ class Repository:
 
         Raises:
             CorruptObject: there is one that cannot be read.
+            UnsupportedFormat: it was written by a newer version.
         """
         return read_pending(self.store)
 

@@ -3,7 +3,9 @@
 A counter that all actors raise, or a difficulty that a curriculum sets for its workers, is one of these. It comes back in
 its own memory, so that whoever shares it sees it.
 
-Not promised: pointers and structures, which are said to be not captured, and memory of `ctypes` without a lock; a value that the program does not have is not built. No lock is taken: at a save nobody may be writing, and a process that has died may hold it for ever.
+Not promised: pointers and structures, which are said to be not captured, and memory of `ctypes` without a lock; a value
+that the program does not have is not built. No lock is taken: at a save nobody may be writing, and a process that has
+died may hold it for ever.
 """
 
 from __future__ import annotations
